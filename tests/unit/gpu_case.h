@@ -153,7 +153,7 @@ struct gpu_tried {
   shoal_dtype type;
   shoal_out out[2][6];
 };
-enum { MOST_TRIED = 512 };
+enum { MOST_TRIED = 1024 };
 
 static inline void try_all(const struct gpu_case *cases, int n) {
   struct gpu_tried *all = mem_zalloc(MOST_TRIED, sizeof *all);
@@ -162,8 +162,8 @@ static inline void try_all(const struct gpu_case *cases, int n) {
   for (int i = 0; i < n; i++)
     for (int t = 1; t < 32; t++) {
       if (!((cases[i].types ? cases[i].types : DT_FLOATING) >> t & 1)) continue;
+      assert_true(count < MOST_TRIED);
       struct gpu_tried *k = &all[count++];
-      assert_true(count <= MOST_TRIED);
       k->of = &cases[i];
       k->type = (shoal_dtype)t;
       for (int d = 0; d < 2; d++) build(g, k->of, k->type, d, k->out[d]);

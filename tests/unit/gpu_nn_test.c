@@ -207,6 +207,16 @@ static void pooling(void **state) {
       {.op = "MaxPoolGrad", .n_in = 3, .in = {D(2, 5, 9, 8), D(2, 5, 5, 8), D(2, 5, 5, 8)}, .attrs = pool_first},
       {.op = "AvgPoolGrad", .n_in = 2, .in = {INTS(INT32, 2, 9, 8, 5), D(2, 4, 4, 5)}, .attrs = pool_2},
       {.op = "AvgPoolGrad", .n_in = 2, .in = {INTS(INT32, 2, 9, 8, 5), D(2, 5, 4, 5)}, .attrs = pool_3},
+      /* 16 channels: several to a thread */
+      {.op = "MaxPool", .n_in = 1, .in = {D(2, 9, 8, 16)}, .attrs = pool_3},
+      {.op = "AvgPool", .n_in = 1, .in = {D(2, 9, 8, 16)}, .attrs = pool_3},
+      {.op = "MaxPoolGrad", .n_in = 3, .in = {D(2, 9, 8, 16), D(2, 5, 4, 16), D(2, 5, 4, 16)}, .attrs = pool_3},
+      {.op = "MaxPoolGrad",
+       .n_in = 3,
+       .in = {BELOW(3, FLOAT32, 2, 9, 8, 16), D(2, 5, 4, 16), D(2, 5, 4, 16)},
+       .attrs = pool_3,
+       .types = DT(FLOAT32)},
+      {.op = "AvgPoolGrad", .n_in = 2, .in = {INTS(INT32, 2, 9, 8, 16), D(2, 5, 4, 16)}, .attrs = pool_3},
       {.op = "AvgPoolGrad", .n_in = 2, .in = {INTS(INT32, 2, 5, 9, 8), D(2, 5, 5, 8)}, .attrs = pool_first}};
   TRY_ALL(cases);
 }

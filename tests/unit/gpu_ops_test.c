@@ -71,7 +71,9 @@ static void gradients(void **state) {
 
 #define SPREAD(op_, ...)                                                                   \
   TWO(op_, __VA_ARGS__), {.op = op_, .n_in = 2, .in = {D(5, 1, 9), D(4, 1)}, __VA_ARGS__}, \
-      {.op = op_, .n_in = 2, .in = {SCALAR, D(33)}, __VA_ARGS__}, {                        \
+      {.op = op_, .n_in = 2, .in = {SCALAR, D(33)}, __VA_ARGS__},                          \
+      {.op = op_, .n_in = 2, .in = {D(6, 5, 16), D(16)}, __VA_ARGS__},                     \
+      {.op = op_, .n_in = 2, .in = {D(6, 5, 1), D(6, 1, 32)}, __VA_ARGS__}, {              \
     .op = op_, .n_in = 2, .in = {D(2, 3, 4, 5), D(3, 1, 5)}, __VA_ARGS__                   \
   }
 
@@ -202,6 +204,10 @@ static void moving(void **state) {
   static const struct gpu_case cases[] = {
       {.op = "Transpose", .n_in = 1, .in = {D(7, 131)}, PLACES(2, 1, 0)},
       {.op = "Transpose", .n_in = 1, .in = {D(3, 4, 5)}, PLACES(3, 2, 0, 1)},
+      {.op = "Transpose", .n_in = 1, .in = {D(70, 48)}, PLACES(2, 1, 0)},
+      {.op = "Transpose", .n_in = 1, .in = {D(3, 40, 35)}, PLACES(3, 0, 2, 1)},
+      {.op = "Transpose", .n_in = 1, .in = {D(6, 4, 16)}, PLACES(3, 1, 0, 2)},
+      {.op = "ConcatV2", .n_in = 2, .in = {D(3, 16), D(3, 8)}, PLACES(1, 1), .scalar = true},
       {.op = "Tile", .n_in = 1, .in = {D(3, 5)}, PLACES(2, 2, 3)},
       {.op = "ReverseV2", .n_in = 1, .in = {D(3, 5, 7)}, PLACES(2, 0, 2)},
       {.op = "Pack", .n_in = 3, .in = {D(3, 5), D(3, 5), D(3, 5)}, .attrs = axis_1},

@@ -50,6 +50,8 @@ struct cuda_matrices {
 };
 shoal_status cuda_turn(struct kernel_ctx *ctx, const struct tensor *from, const struct tensor *to,
                        struct cuda_matrices m);
+/* The same with the device's lock held, after cuda_use of both; elements of at most 8 bytes. */
+shoal_status cuda_turn_queue(struct cuda_device *c, size_t size, void *from, void *to, struct cuda_matrices m);
 
 /* A block [outer, length, inner] of numbers becomes [outer, inner], times scale. Results that are between are of the
  * wide type: float32, for float64 itself. */

@@ -36,6 +36,34 @@ static shoal_status simplify(const struct strided *s, struct cuda_view *v) {
   return NULL;
 }
 
+/* Neighbours that stay neighbours move together: twice the size, half as many, as long as everything is even. */
+static size_t widen(struct cuda_view *v, size_t size, uintptr_t addresses) {
+  enum { MOST = 16 };
+  int last = v->rank - 1;
+  for (; size < MOST && v->to[last] == 1 && v->from[last] == 1; size *= 2) {
+    int64_t odd = v->dims[last] % 2 || addresses % (2 * size);
+    for (int i = 0; i < last; i++) odd |= v->to[i] % 2 || v->from[i] % 2;
+    if (odd) break;
+    for (int i = 0; i < last; i++) {
+      v->to[i] /= 2;
+      v->from[i] /= 2;
+    }
+    v->dims[last] /= 2;
+    v->n /= 2;
+  }
+  return size;
+}
+
+/* Matrices that are turned round, one behind the other? */
+static bool is_turn(const struct cuda_view *v, size_t size, struct cuda_matrices *m) {
+  int r = v->rank - 2, c = v->rank - 1;
+  if (size > 8 || v->rank < 2 || v->rank > 3) return false;
+  *m = (struct cuda_matrices){r ? v->dims[0] : 1, v->dims[c], v->dims[r]};
+  int64_t each = m->rows * m->cols;
+  return v->to[c] == 1 && v->to[r] == v->dims[c] && v->from[r] == 1 && v->from[c] == v->dims[r] &&
+         (!r || (v->to[0] == each && v->from[0] == each));
+}
+
 shoal_status cuda_views_find(struct cuda_device *c) {
   char name[16];
   for (int i = 0; i < CUDA_VIEWS; i++) {
@@ -56,8 +84,11 @@ static shoal_status queue_view(struct cuda_device *c, struct cuda_view *v, const
                                const struct tensor *from, int64_t from_at) {
   size_t size = dtype_size((shoal_dtype)to->dtype);
   void *at = (char *)to->data + to_at * (int64_t)size, *of = (char *)from->data + from_at * (int64_t)size;
+  struct cuda_matrices m;
   TRY(cuda_use(c, to));
   TRY(cuda_use(c, from));
+  if (is_turn(v, size, &m)) return cuda_turn_queue(c, size, of, at, m);
+  size = widen(v, size, (uintptr_t)at | (uintptr_t)of);
   return cuda_launch(c, view_of(c, size), cuda_blocks(c, v->n), 1, CUDA_BLOCK, (void *[]){&at, &of, v});
 }
 

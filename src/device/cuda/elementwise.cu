@@ -143,10 +143,41 @@ template <int K> __device__ inline void places(const spread_of &s, uint32_t i, u
   for (int k = 0; k < K; k++) at[k] += i * s.step[k][0];
 }
 
+/* Can operand k be read n neighbours at a time, or is it one number for all of them? */
+template <class T> __device__ inline bool is_stretched(const spread_of &s, int k, const T *p, int n) {
+  int last = s.rank - 1;
+  if (s.dims[last] % n || s.step[k][last] > 1) return false;
+  if (!s.step[k][last]) return true;
+  for (int d = 0; d < last; d++)
+    if (s.step[k][d] % n) return false;
+  return is_packed(p, n);
+}
+
+/* Neighbours of operand k from place `at` on. */
+template <int N, class T>
+__device__ inline pack_of<T, N> stretch_at(const spread_of &s, int k, const T *p, uint32_t at) {
+  pack_of<T, N> v;
+  if (s.step[k][s.rank - 1]) return *(const pack_of<T, N> *)(p + at);
+  for (int i = 0; i < N; i++) v.v[i] = p[at];
+  return v;
+}
+
 template <class T, class O, class F>
 __device__ inline void map_spread(const T *first, const T *second, O *out, const spread_of &s, F f) {
+  enum { N = packed<T, O>::N };
   if (s.rank <= 1 && s.step[0][0] <= 1 && s.step[1][0] <= 1) {
     map_two(first, second, out, s.n, (int)s.step[0][0], (int)s.step[1][0], f);
+    return;
+  }
+  if (is_packed(out, N) && is_stretched(s, 0, first, N) && is_stretched(s, 1, second, N)) {
+    EACH_ELEMENT(i, s.n / N) {
+      uint32_t at[2];
+      places<2>(s, (uint32_t)i * N, at);
+      pack_of<T, N> a = stretch_at<N>(s, 0, first, at[0]), b = stretch_at<N>(s, 1, second, at[1]);
+      pack_of<O, N> y;
+      for (int k = 0; k < N; k++) y.v[k] = stored<O>::of(f(load(a.v[k]), load(b.v[k])));
+      ((pack_of<O, N> *)out)[i] = y;
+    }
     return;
   }
   EACH_ELEMENT(i, s.n) {

@@ -1,4 +1,5 @@
 /* Max and average pooling on a card: pool.cu. Either order of channels is read as it lies. */
+#include <stdio.h>
 #include <string.h>
 
 #include "device/cuda/cuda_kernel.h"
@@ -6,17 +7,23 @@
 
 struct cuda_pool {
   struct pool_state of;
-  CUfunction f;
+  CUfunction one, wide; /* channels that a thread serves: one, or 16 bytes of them */
 };
+
+static shoal_status find(struct kernel_init *ki, const char *name, const char *how, CUfunction *out) {
+  char full[32];
+  snprintf(full, sizeof full, "%s_%s", name, how);
+  return cuda_function(cuda_of(ki->device), "pool", full, dtype_base(ki->kernel->out_types[0]), 0, out);
+}
 
 static shoal_status pool_init(struct kernel_init *ki, void *state) {
   struct cuda_pool *st = state;
   const char *op = ki->node->op->name;
   bool max = op[0] == 'M', grad = strstr(op, "Grad");
   TRY(pool_state_init(&st->of, ki->node));
-  return cuda_function(cuda_of(ki->device), "pool",
-                       max ? (grad ? "max_pool_grad" : "max_pool") : (grad ? "avg_pool_grad" : "avg_pool"),
-                       dtype_base(ki->kernel->out_types[0]), 0, &st->f);
+  const char *name = max ? (grad ? "max_pool_grad" : "max_pool") : (grad ? "avg_pool_grad" : "avg_pool");
+  TRY(find(ki, name, "one", &st->one));
+  return find(ki, name, "wide", &st->wide);
 }
 
 struct cuda_pool_shape { /* as pool.cu has it */
@@ -36,6 +43,16 @@ static struct cuda_pool_shape shape_of(const struct window *w, const struct pool
   return s;
 }
 
+/* Into `out`, from whatever `addresses` are of. */
+static shoal_status run(struct kernel_ctx *ctx, const struct cuda_pool_shape *s, const struct tensor *out,
+                        uintptr_t addresses, void **args) {
+  enum { BYTES = 16 };
+  const struct cuda_pool *st = ctx->state;
+  int64_t each = BYTES / (int64_t)dtype_size((shoal_dtype)out->dtype);
+  bool wide = !s->channels_first && s->depth % each == 0 && addresses % BYTES == 0 && out->n / each < UINT32_MAX;
+  return cuda_run_each(ctx, wide ? st->wide : st->one, wide ? out->n / each : out->n, args);
+}
+
 static shoal_status find_window(struct kernel_ctx *ctx, struct window *w) {
   const struct cuda_pool *st = ctx->state;
   TRY(pool_window(ctx, &st->of, w));
@@ -45,7 +62,6 @@ static shoal_status find_window(struct kernel_ctx *ctx, struct window *w) {
 }
 
 static shoal_status forward_run(struct kernel_ctx *ctx) {
-  const struct cuda_pool *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0);
   struct shape sx = tensor_shape(x);
   struct pooling p = {0};
@@ -56,11 +72,10 @@ static shoal_status forward_run(struct kernel_ctx *ctx) {
   struct shape sy = window_shape(&w, p.batch, p.out, p.depth);
   TRY(ctx_out(ctx, 0, &sy, &y));
   struct cuda_pool_shape s = shape_of(&w, &p);
-  return cuda_run_each(ctx, st->f, y->n, (void *[]){(void *)&x->data, &y->data, &s});
+  return run(ctx, &s, y, (uintptr_t)x->data | (uintptr_t)y->data, (void *[]){(void *)&x->data, &y->data, &s});
 }
 
 static shoal_status max_grad_run(struct kernel_ctx *ctx) {
-  const struct cuda_pool *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0), *dy = ctx_in(ctx, 2);
   struct shape sx = tensor_shape(x);
   struct pooling p = {0};
@@ -73,7 +88,8 @@ static shoal_status max_grad_run(struct kernel_ctx *ctx) {
   TRY(pool_check_shape(dy, &sy, "grad"));
   TRY(ctx_out(ctx, 0, &sx, &dx));
   struct cuda_pool_shape s = shape_of(&w, &p);
-  return cuda_run_each(ctx, st->f, dx->n, (void *[]){(void *)&x->data, (void *)&dy->data, &dx->data, &s});
+  return run(ctx, &s, dx, (uintptr_t)x->data | (uintptr_t)dy->data | (uintptr_t)dx->data,
+             (void *[]){(void *)&x->data, (void *)&dy->data, &dx->data, &s});
 }
 
 static shoal_status avg_grad_run(struct kernel_ctx *ctx) {
@@ -93,7 +109,7 @@ static shoal_status avg_grad_run(struct kernel_ctx *ctx) {
   TRY(pool_check_shape(dy, &sy, "grad"));
   TRY(ctx_out(ctx, 0, &sx, &dx));
   struct cuda_pool_shape s = shape_of(w, &p);
-  return cuda_run_each(ctx, st->f, dx->n, (void *[]){(void *)&dy->data, &dx->data, &s});
+  return run(ctx, &s, dx, (uintptr_t)dy->data | (uintptr_t)dx->data, (void *[]){(void *)&dy->data, &dx->data, &s});
 }
 
 #define KERNEL(id, run_, host)                                                    \

@@ -5,59 +5,85 @@ struct pool_shape { /* as kernels_pool.c fills it */
   int64_t batch, depth, in[3], out[3], size[3], stride[3], pad[3];
   int32_t channels_first;
 };
-struct pool_place {
-  int64_t image, channel, at[3];
+
+/* A thread serves V neighbouring channels: one, or, channels last, 16 bytes of them. I is what places are counted
+ * in. */
+template <class I> struct pool_place {
+  I image, channel, at[3];
 };
 
-/* Element i of a tensor with these spatial dimensions, in either order of channels. */
-__device__ inline pool_place place_of(const pool_shape &s, const int64_t *dims, int64_t i) {
-  pool_place p;
+/* Group i of a tensor with these spatial dimensions, in either order of channels. */
+template <int V, class I> __device__ inline pool_place<I> place_of(const pool_shape &s, const int64_t *dims, I i) {
+  pool_place<I> p;
+  I across = (I)(s.depth / V);
   if (!s.channels_first) {
-    p.channel = i % s.depth;
-    i /= s.depth;
+    p.channel = i % across * V;
+    i /= across;
   }
   for (int d = 2; d >= 0; d--) {
-    p.at[d] = i % dims[d];
-    i /= dims[d];
+    p.at[d] = i % (I)dims[d];
+    i /= (I)dims[d];
   }
   if (s.channels_first) {
-    p.channel = i % s.depth;
-    i /= s.depth;
+    p.channel = i % across * V;
+    i /= across;
   }
   p.image = i;
   return p;
 }
 
-__device__ inline int64_t index_of(const pool_shape &s, const int64_t *dims, const pool_place &p, int64_t a, int64_t b,
-                                   int64_t c) {
-  int64_t pixels = dims[0] * dims[1] * dims[2], pixel = (a * dims[1] + b) * dims[2] + c;
-  return s.channels_first ? (p.image * s.depth + p.channel) * pixels + pixel
-                          : (p.image * pixels + pixel) * s.depth + p.channel;
+template <class I>
+__device__ inline int64_t index_of(const pool_shape &s, const int64_t *dims, const pool_place<I> &p, int a, int b,
+                                   int c) {
+  int64_t pixels = dims[0] * dims[1] * dims[2], pixel = ((int64_t)a * dims[1] + b) * dims[2] + c;
+  return s.channels_first ? ((int64_t)p.image * s.depth + p.channel) * pixels + pixel
+                          : ((int64_t)p.image * pixels + pixel) * s.depth + p.channel;
 }
 
-__device__ inline int64_t low(const pool_shape &s, int d, int64_t o) {
-  return max((int64_t)0, o * s.stride[d] - s.pad[d]);
+template <int V, class T, class I>
+__device__ inline pack_of<T, V> read(const T *x, const pool_shape &s, const int64_t *dims, const pool_place<I> &p,
+                                     int a, int b, int c) {
+  return *(const pack_of<T, V> *)(x + index_of(s, dims, p, a, b, c));
 }
-__device__ inline int64_t high(const pool_shape &s, int d, int64_t o) {
-  return min(s.in[d], o * s.stride[d] - s.pad[d] + s.size[d]);
+
+__device__ inline int low(const pool_shape &s, int d, int64_t o) {
+  return (int)max((int64_t)0, o * s.stride[d] - s.pad[d]);
+}
+__device__ inline int high(const pool_shape &s, int d, int64_t o) {
+  return (int)min(s.in[d], o * s.stride[d] - s.pad[d] + s.size[d]);
 }
 /* The windows that hold pixel i. */
-__device__ inline int64_t first_window(const pool_shape &s, int d, int64_t i) {
-  int64_t at = i + s.pad[d] - s.size[d] + 1;
-  return at <= 0 ? 0 : (at + s.stride[d] - 1) / s.stride[d];
+__device__ inline int first_window(const pool_shape &s, int d, int64_t i) {
+  int at = (int)(i + s.pad[d] - s.size[d] + 1), stride = (int)s.stride[d];
+  return at <= 0 ? 0 : (at + stride - 1) / stride;
 }
-__device__ inline int64_t last_window(const pool_shape &s, int d, int64_t i) {
-  return min(s.out[d] - 1, (i + s.pad[d]) / s.stride[d]);
+__device__ inline int last_window(const pool_shape &s, int d, int64_t i) {
+  return min((int)s.out[d] - 1, (int)(i + s.pad[d]) / (int)s.stride[d]);
 }
 
-#define EACH_PIXEL(s, o, a, b, c)                         \
-  for (int64_t a = low(s, 0, o[0]); a < high(s, 0, o[0]); a++) \
-    for (int64_t b = low(s, 1, o[1]); b < high(s, 1, o[1]); b++) \
-      for (int64_t c = low(s, 2, o[2]); c < high(s, 2, o[2]); c++)
-#define EACH_WINDOW(s, i, a, b, c)                                               \
-  for (int64_t a = first_window(s, 0, i[0]); a <= last_window(s, 0, i[0]); a++)   \
-    for (int64_t b = first_window(s, 1, i[1]); b <= last_window(s, 1, i[1]); b++) \
-      for (int64_t c = first_window(s, 2, i[2]); c <= last_window(s, 2, i[2]); c++)
+struct pool_box { /* from and to, in each dimension */
+  int from[3], to[3];
+};
+template <class I> __device__ inline pool_box pixels_of(const pool_shape &s, const I *o) {
+  pool_box b;
+  for (int d = 0; d < 3; d++) {
+    b.from[d] = low(s, d, o[d]);
+    b.to[d] = high(s, d, o[d]);
+  }
+  return b;
+}
+template <class I> __device__ inline pool_box windows_of(const pool_shape &s, const I *i) {
+  pool_box b;
+  for (int d = 0; d < 3; d++) {
+    b.from[d] = first_window(s, d, i[d]);
+    b.to[d] = last_window(s, d, i[d]) + 1;
+  }
+  return b;
+}
+#define EACH_IN(box, a, b, c)                          \
+  for (int a = (box).from[0]; a < (box).to[0]; a++)    \
+    for (int b = (box).from[1]; b < (box).to[1]; b++)  \
+      for (int c = (box).from[2]; c < (box).to[2]; c++)
 
 template <class T> struct lowest;
 template <> struct lowest<f32> { static __device__ inline float of() { return -3.402823466e+38f; } };
@@ -65,86 +91,131 @@ template <> struct lowest<f64> { static __device__ inline double of() { return -
 template <> struct lowest<f16> { static __device__ inline float of() { return -65504.0f; } };
 template <> struct lowest<bf16> { static __device__ inline float of() { return -3.38953139e+38f; } };
 
+__device__ inline int64_t groups_of(const pool_shape &s, const int64_t *dims, int v) {
+  return s.batch * (s.depth / v) * dims[0] * dims[1] * dims[2];
+}
+
 /* As on the CPU the first element stays where no later one is larger: a NaN that comes first stays, others never
  * win. */
-template <class T> __device__ inline void max_pool(const T *x, T *y, const pool_shape &s) {
-  EACH_ELEMENT(i, s.batch * s.depth * s.out[0] * s.out[1] * s.out[2]) {
-    pool_place p = place_of(s, s.out, i);
-    typename computed<T>::type top = lowest<T>::of();
+template <int V, class I, class T> __device__ inline void max_pool(const T *x, T *y, const pool_shape &s) {
+  EACH_ELEMENT(i, groups_of(s, s.out, V)) {
+    pool_place<I> p = place_of<V>(s, s.out, (I)i);
+    pool_box w = pixels_of(s, p.at);
+    typename computed<T>::type top[V];
+    pack_of<T, V> out;
     bool first = true;
-    EACH_PIXEL(s, p.at, a, b, c) {
-      typename computed<T>::type v = load(x[index_of(s, s.in, p, a, b, c)]);
-      if (first || v > top) top = v;
+    for (int k = 0; k < V; k++) top[k] = lowest<T>::of();
+    EACH_IN(w, a, b, c) {
+      pack_of<T, V> v = read<V>(x, s, s.in, p, a, b, c);
+      for (int k = 0; k < V; k++)
+        if (first || load(v.v[k]) > top[k]) top[k] = load(v.v[k]);
       first = false;
     }
-    y[i] = stored<T>::of(top);
+    for (int k = 0; k < V; k++) out.v[k] = stored<T>::of(top[k]);
+    *(pack_of<T, V> *)(y + index_of(s, s.out, p, p.at[0], p.at[1], p.at[2])) = out;
   }
 }
 
-/* Is the element at this pixel the one that its window takes? */
-template <class T>
-__device__ inline bool wins(const T *x, const pool_shape &s, const pool_place &p, const int64_t *o) {
-  typename computed<T>::type me = load(x[index_of(s, s.in, p, p.at[0], p.at[1], p.at[2])]);
+/* For each channel of the pixel: is it the one that its window takes? Bits. */
+template <int V, class I, class T>
+__device__ inline unsigned wins(const T *x, const pool_shape &s, const pool_place<I> &p, const pool_box &w,
+                                const typename computed<T>::type *me) {
+  unsigned still = (1u << V) - 1;
   bool first = true, before = true;
-  EACH_PIXEL(s, o, a, b, c) {
-    if (a == p.at[0] && b == p.at[1] && c == p.at[2]) {
+  EACH_IN(w, a, b, c) {
+    if (a == (int)p.at[0] && b == (int)p.at[1] && c == (int)p.at[2]) {
       before = false;
     } else {
-      typename computed<T>::type v = load(x[index_of(s, s.in, p, a, b, c)]);
-      if (before ? (v != v ? first : !(me > v)) : v > me) return false;
+      pack_of<T, V> other = read<V>(x, s, s.in, p, a, b, c);
+      for (int k = 0; k < V; k++) {
+        typename computed<T>::type v = load(other.v[k]);
+        if (before ? (v != v ? first : !(me[k] > v)) : v > me[k]) still &= ~(1u << k);
+      }
+      if (!still) return 0;
     }
     first = false;
   }
-  return true;
+  return still;
 }
 
-template <class T> __device__ inline void max_pool_grad(const T *x, const T *dy, T *dx, const pool_shape &s) {
-  EACH_ELEMENT(i, s.batch * s.depth * s.in[0] * s.in[1] * s.in[2]) {
-    pool_place p = place_of(s, s.in, i);
-    typename computed<T>::type sum = 0;
-    EACH_WINDOW(s, p.at, a, b, c) {
-      int64_t o[3] = {a, b, c};
-      if (wins(x, s, p, o)) sum += load(dy[index_of(s, s.out, p, a, b, c)]);
+template <int V, class I, class T>
+__device__ inline void max_pool_grad(const T *x, const T *dy, T *dx, const pool_shape &s) {
+  EACH_ELEMENT(i, groups_of(s, s.in, V)) {
+    pool_place<I> p = place_of<V>(s, s.in, (I)i);
+    int64_t at = index_of(s, s.in, p, p.at[0], p.at[1], p.at[2]);
+    pack_of<T, V> own = *(const pack_of<T, V> *)(x + at), out;
+    typename computed<T>::type me[V], sum[V];
+    for (int k = 0; k < V; k++) {
+      me[k] = load(own.v[k]);
+      sum[k] = 0;
     }
-    dx[i] = stored<T>::of(sum);
+    pool_box all = windows_of(s, p.at);
+    EACH_IN(all, a, b, c) {
+      int o[3] = {a, b, c};
+      unsigned mine = wins<V>(x, s, p, pixels_of(s, o), me);
+      if (!mine) continue;
+      pack_of<T, V> d = read<V>(dy, s, s.out, p, a, b, c);
+      for (int k = 0; k < V; k++)
+        if (mine >> k & 1) sum[k] += load(d.v[k]);
+    }
+    for (int k = 0; k < V; k++) out.v[k] = stored<T>::of(sum[k]);
+    *(pack_of<T, V> *)(dx + at) = out;
   }
 }
 
 /* Of the part of a window that is inside. */
-__device__ inline int64_t count(const pool_shape &s, const int64_t *o) {
-  int64_t n = 1;
-  for (int d = 0; d < 3; d++) n *= high(s, d, o[d]) - low(s, d, o[d]);
-  return n;
+__device__ inline int count(const pool_box &w) {
+  return (w.to[0] - w.from[0]) * (w.to[1] - w.from[1]) * (w.to[2] - w.from[2]);
 }
 
-template <class T> __device__ inline void avg_pool(const T *x, T *y, const pool_shape &s) {
+template <int V, class I, class T> __device__ inline void avg_pool(const T *x, T *y, const pool_shape &s) {
   typedef typename computed<T>::type C;
-  EACH_ELEMENT(i, s.batch * s.depth * s.out[0] * s.out[1] * s.out[2]) {
-    pool_place p = place_of(s, s.out, i);
-    C sum = 0;
-    EACH_PIXEL(s, p.at, a, b, c) sum += load(x[index_of(s, s.in, p, a, b, c)]);
-    y[i] = stored<T>::of(sum / (C)count(s, p.at));
-  }
-}
-
-template <class T> __device__ inline void avg_pool_grad(const T *dy, T *dx, const pool_shape &s) {
-  typedef typename computed<T>::type C;
-  EACH_ELEMENT(i, s.batch * s.depth * s.in[0] * s.in[1] * s.in[2]) {
-    pool_place p = place_of(s, s.in, i);
-    C sum = 0;
-    EACH_WINDOW(s, p.at, a, b, c) {
-      int64_t o[3] = {a, b, c};
-      sum += load(dy[index_of(s, s.out, p, a, b, c)]) * ((C)1 / (C)count(s, o));
+  EACH_ELEMENT(i, groups_of(s, s.out, V)) {
+    pool_place<I> p = place_of<V>(s, s.out, (I)i);
+    pool_box w = pixels_of(s, p.at);
+    pack_of<T, V> out;
+    C sum[V];
+    for (int k = 0; k < V; k++) sum[k] = 0;
+    EACH_IN(w, a, b, c) {
+      pack_of<T, V> v = read<V>(x, s, s.in, p, a, b, c);
+      for (int k = 0; k < V; k++) sum[k] += load(v.v[k]);
     }
-    dx[i] = stored<T>::of(sum);
+    for (int k = 0; k < V; k++) out.v[k] = stored<T>::of(sum[k] / (C)count(w));
+    *(pack_of<T, V> *)(y + index_of(s, s.out, p, p.at[0], p.at[1], p.at[2])) = out;
   }
 }
 
-#define POOL_OF(T, name)                                                                                \
-  extern "C" __global__ void max_pool_##T(const T *x, T *y, pool_shape s) { max_pool(x, y, s); }        \
-  extern "C" __global__ void max_pool_grad_##T(const T *x, const T *dy, T *dx, pool_shape s) {          \
-    max_pool_grad(x, dy, dx, s);                                                                        \
-  }                                                                                                     \
-  extern "C" __global__ void avg_pool_##T(const T *x, T *y, pool_shape s) { avg_pool(x, y, s); }        \
-  extern "C" __global__ void avg_pool_grad_##T(const T *dy, T *dx, pool_shape s) { avg_pool_grad(dy, dx, s); }
-FLOATING(POOL_OF, pool)
+template <int V, class I, class T> __device__ inline void avg_pool_grad(const T *dy, T *dx, const pool_shape &s) {
+  typedef typename computed<T>::type C;
+  EACH_ELEMENT(i, groups_of(s, s.in, V)) {
+    pool_place<I> p = place_of<V>(s, s.in, (I)i);
+    pool_box all = windows_of(s, p.at);
+    pack_of<T, V> out;
+    C sum[V];
+    for (int k = 0; k < V; k++) sum[k] = 0;
+    EACH_IN(all, a, b, c) {
+      int o[3] = {a, b, c};
+      pack_of<T, V> d = read<V>(dy, s, s.out, p, a, b, c);
+      C share = (C)1 / (C)count(pixels_of(s, o));
+      for (int k = 0; k < V; k++) sum[k] += load(d.v[k]) * share;
+    }
+    for (int k = 0; k < V; k++) out.v[k] = stored<T>::of(sum[k]);
+    *(pack_of<T, V> *)(dx + index_of(s, s.in, p, p.at[0], p.at[1], p.at[2])) = out;
+  }
+}
+
+/* NAME_one_TYPE, and NAME_wide_TYPE: 16 bytes of channels, of which there are fewer than 2^32. */
+#define POOL_OF(T, how, V, I)                                                                                       \
+  extern "C" __global__ void max_pool_##how##_##T(const T *x, T *y, pool_shape s) { max_pool<V, I>(x, y, s); }      \
+  extern "C" __global__ void max_pool_grad_##how##_##T(const T *x, const T *dy, T *dx, pool_shape s) {              \
+    max_pool_grad<V, I>(x, dy, dx, s);                                                                              \
+  }                                                                                                                 \
+  extern "C" __global__ void avg_pool_##how##_##T(const T *x, T *y, pool_shape s) { avg_pool<V, I>(x, y, s); }      \
+  extern "C" __global__ void avg_pool_grad_##how##_##T(const T *dy, T *dx, pool_shape s) {                          \
+    avg_pool_grad<V, I>(dy, dx, s);                                                                                 \
+  }
+#define POOL(T) POOL_OF(T, one, 1, int64_t) POOL_OF(T, wide, (PACK_BYTES / sizeof(T)), uint32_t)
+POOL(f32)
+POOL(f64)
+POOL(f16)
+POOL(bf16)

@@ -144,6 +144,10 @@ static void reductions(void **state) {
       {.op = "Sum", .n_in = 1, .in = {D(9000, 70)}, AXES(1, 0), .low = 0.4, .high = 0.6, .slack = 4},
       {.op = "Mean", .n_in = 1, .in = {D(9000, 70)}, AXES(2, 0, 1), .low = 0.4, .high = 0.6, .slack = 4},
       {.op = "Max", .n_in = 1, .in = {D(3, 40000)}, AXES(1, 1)},
+      {.op = "Sum", .n_in = 1, .in = {D(9000, 64)}, AXES(1, 0), .low = 0.4, .high = 0.6, .slack = 4},
+      {.op = "Max", .n_in = 1, .in = {D(3, 700, 520)}, AXES(1, 1)},
+      {.op = "Mean", .n_in = 1, .in = {D(5, 60, 16)}, AXES(1, 1)},
+      {.op = "Sum", .n_in = 1, .in = {D(70, 8)}, AXES(1, 0), .slack = 4},
       {.op = "L2Loss", .n_in = 1, .in = {D(300, 70)}, .slack = 4},
       {.op = "L2Loss", .n_in = 1, .in = {D(3)}}};
   TRY_ALL(cases);

@@ -56,9 +56,9 @@ shoal_status cuda_turn_queue(struct cuda_device *c, size_t size, void *from, voi
 /* A block [outer, length, inner] of numbers becomes [outer, inner], times scale. Results that are between are of the
  * wide type: float32, for float64 itself. */
 enum cuda_reduction { CUDA_SUM, CUDA_PROD, CUDA_MAX, CUDA_MIN, CUDA_ALL, CUDA_ANY };
-enum cuda_way { CUDA_SHORT, CUDA_LONG, CUDA_COLUMNS, CUDA_WAYS }; /* rows of two lengths, columns */
-struct cuda_reducer {                                             /* of a kernel's state: found once */
-  CUfunction f[2][2][CUDA_WAYS];                                  /* from and to: 0 the type itself, 1 the wide one */
+enum cuda_way { CUDA_SHORT, CUDA_LONG, CUDA_COLUMNS, CUDA_WIDE, CUDA_WAYS }; /* rows of two lengths, columns, many */
+struct cuda_reducer {                                                        /* of a kernel's state: found once */
+  CUfunction f[2][2][CUDA_WAYS]; /* from and to: 0 the type itself, 1 the wide one */
   shoal_dtype type;
 };
 struct cuda_block {

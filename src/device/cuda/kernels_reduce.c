@@ -9,10 +9,10 @@
 #include "ops/array/array_util.h"
 #include "ops/math/reduce.h"
 
-enum { SHORT_ROW = 1024, WARP = 32, TILE = 32, MOST_PIECES = 256, ENOUGH_BLOCKS = 512, MOST_GRID_Y = 65535 };
+enum { SHORT_ROW = 1024, WARP = 32, TILE = 32, MOST_PIECES = 256, ENOUGH_BLOCKS = 1024, MOST_GRID_Y = 65535 };
 
-static const char *const names[] = {"sum", "prod", "max", "min", "all", "any"}, *const ways[] = {"short", "long",
-                                                                                                 "columns"};
+static const char *const names[] = {"sum", "prod", "max", "min", "all", "any"};
+static const char *const ways[] = {"short", "long", "columns", "wide"};
 
 static shoal_dtype wide(shoal_dtype t) { return t == SHOAL_FLOAT64 || t == SHOAL_BOOL ? t : SHOAL_FLOAT32; }
 
@@ -43,37 +43,67 @@ shoal_status cuda_reducer_init(struct cuda_device *c, enum cuda_reduction r, sho
 struct cuda_pass {
   struct kernel_ctx *ctx;
   const CUfunction *f;
+  int64_t each; /* columns that a thread takes */
   struct cuda_block b;
   int64_t pieces;
   double scale;
 };
 
-static shoal_status run_pass(const struct cuda_pass *p, void *in, void *out) {
-  int64_t outer = p->b.outer, length = p->b.length, inner = p->b.inner, pieces = p->pieces;
-  int64_t piece = (length + pieces - 1) / pieces;
+/* Columns that lie well are taken several at a time. */
+static int64_t columns_each(const struct tensor *in, struct cuda_block b) {
+  enum { BYTES = 16 };
+  int64_t each = BYTES / (int64_t)dtype_size((shoal_dtype)in->dtype);
+  return b.inner % each == 0 && (uintptr_t)in->data % BYTES == 0 ? each : 1;
+}
+
+/* Threads side by side in a block: all columns, up to 32. */
+static int across(struct cuda_block b, int64_t each) {
+  int n = 1;
+  while (n < TILE && n * each < b.inner) n *= 2;
+  return n;
+}
+
+static int64_t blocks_across(struct cuda_block b, int64_t each) {
+  int64_t width = across(b, each) * each;
+  return (b.inner + width - 1) / width;
+}
+
+static shoal_status run_columns(const struct cuda_pass *p, void *in, void *out, int64_t piece) {
+  int64_t length = p->b.length, inner = p->b.inner, pieces = p->pieces;
   double scale = p->scale;
-  if (inner == 1 && pieces == 1 && length <= SHORT_ROW)
-    return cuda_run(p->ctx, p->f[CUDA_SHORT], (unsigned)((outer + CUDA_BLOCK / WARP - 1) / (CUDA_BLOCK / WARP)), 1,
-                    CUDA_BLOCK, (void *[]){&in, &out, &outer, &length, &scale});
-  if (inner == 1)
-    return cuda_run(p->ctx, p->f[CUDA_LONG], (unsigned)outer, (unsigned)pieces, CUDA_BLOCK,
-                    (void *[]){&in, &out, &length, &piece, &scale});
-  if (outer * pieces > MOST_GRID_Y) return UNIMPLEMENTED("a reduction of %lld blocks on a card", (long long)outer);
-  return cuda_run(p->ctx, p->f[CUDA_COLUMNS], (unsigned)((inner + TILE - 1) / TILE), (unsigned)(outer * pieces),
+  int side = across(p->b, p->each);
+  if (p->b.outer * pieces > MOST_GRID_Y)
+    return UNIMPLEMENTED("a reduction of %lld blocks on a card", (long long)p->b.outer);
+  if (p->each > 1)
+    return cuda_run(p->ctx, p->f[CUDA_WIDE], (unsigned)blocks_across(p->b, p->each), (unsigned)(p->b.outer * pieces),
+                    CUDA_BLOCK, (void *[]){&in, &out, &length, &inner, &piece, &pieces, &side, &scale});
+  return cuda_run(p->ctx, p->f[CUDA_COLUMNS], (unsigned)((inner + TILE - 1) / TILE), (unsigned)(p->b.outer * pieces),
                   CUDA_BLOCK, (void *[]){&in, &out, &length, &inner, &piece, &pieces, &scale});
 }
 
+static shoal_status run_pass(const struct cuda_pass *p, void *in, void *out) {
+  int64_t outer = p->b.outer, length = p->b.length, pieces = p->pieces, piece = (length + pieces - 1) / pieces;
+  double scale = p->scale;
+  if (p->b.inner > 1) return run_columns(p, in, out, piece);
+  if (pieces == 1 && length <= SHORT_ROW)
+    return cuda_run(p->ctx, p->f[CUDA_SHORT], (unsigned)((outer + CUDA_BLOCK / WARP - 1) / (CUDA_BLOCK / WARP)), 1,
+                    CUDA_BLOCK, (void *[]){&in, &out, &outer, &length, &scale});
+  return cuda_run(p->ctx, p->f[CUDA_LONG], (unsigned)outer, (unsigned)pieces, CUDA_BLOCK,
+                  (void *[]){&in, &out, &length, &piece, &scale});
+}
+
 /* So many that the card is busy, of at least a thousand elements each. */
-static int64_t pieces_of(struct cuda_block b) {
-  int64_t blocks = b.inner == 1 ? b.outer : b.outer * ((b.inner + TILE - 1) / TILE);
-  int64_t rows = b.inner == 1 ? 4096 : 128;
+static int64_t pieces_of(struct cuda_block b, int64_t each) {
+  int64_t blocks = b.inner == 1 ? b.outer : b.outer * blocks_across(b, each);
+  int64_t rows = b.inner == 1 ? 4096 : each > 1 ? CUDA_BLOCK / across(b, each) * 8 : 128;
   return MAX(1, MIN(MIN(ENOUGH_BLOCKS / MAX(blocks, 1), b.length / rows), MOST_PIECES));
 }
 
 shoal_status cuda_reduce(struct kernel_ctx *ctx, const struct cuda_reducer *r, const struct tensor *in,
                          struct cuda_block b, double scale, const struct tensor *out) {
   bool from_wide = in->dtype != r->type, to_wide = out->dtype != r->type;
-  struct cuda_pass p = {ctx, r->f[from_wide][to_wide], b, pieces_of(b), scale};
+  int64_t each = columns_each(in, b);
+  struct cuda_pass p = {ctx, r->f[from_wide][to_wide], each, b, pieces_of(b, each), scale};
   if (!b.outer || !b.inner) return NULL;
   if (p.pieces == 1) return run_pass(&p, in->data, out->data);
   struct tensor parts;
@@ -82,7 +112,8 @@ shoal_status cuda_reduce(struct kernel_ctx *ctx, const struct cuda_reducer *r, c
   p.f = r->f[from_wide][1];
   p.scale = 1;
   shoal_status s = run_pass(&p, in->data, parts.data);
-  p = (struct cuda_pass){ctx, r->f[1][to_wide], {b.outer, p.pieces, b.inner}, 1, scale};
+  b.length = p.pieces;
+  p = (struct cuda_pass){ctx, r->f[1][to_wide], columns_each(&parts, b), b, 1, scale};
   if (!s) s = run_pass(&p, parts.data, out->data);
   tensor_release(&parts);
   return s;

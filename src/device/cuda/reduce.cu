@@ -80,6 +80,41 @@ __device__ inline void columns(const T *in, O *out, int64_t length, int64_t inne
   out[(o * pieces + p) * inner + column] = stored<O>::of(v * (C)scale);
 }
 
+/* The same with V neighbouring columns to a thread, `across` threads side by side. */
+template <class R, class T, class O, int V>
+__device__ inline void wide_columns(const T *in, O *out, int64_t length, int64_t inner, int64_t piece, int64_t pieces,
+                                    int across, double scale) {
+  typedef typename computed<T>::type C;
+  __shared__ C parts[ROW_THREADS][V];
+  int x = threadIdx.x % across, row = threadIdx.x / across, height = ROW_THREADS / across;
+  int64_t column = (blockIdx.x * (int64_t)across + x) * V, o = blockIdx.y / pieces, p = blockIdx.y % pieces;
+  int64_t begin = p * piece, end = begin + piece < length ? begin + piece : length;
+  C v[V];
+  for (int k = 0; k < V; k++) v[k] = R::template start<C>();
+  if (column < inner) {
+#pragma unroll 4
+    for (int64_t i = begin + row; i < end; i += height) {
+      pack_of<T, V> q = *(const pack_of<T, V> *)(in + (o * length + i) * inner + column);
+      for (int k = 0; k < V; k++) v[k] = R::join(v[k], (C)load(q.v[k]));
+    }
+  }
+  for (int k = 0; k < V; k++) parts[threadIdx.x][k] = v[k];
+  for (int half = height / 2; half > 0; half /= 2) {
+    __syncthreads();
+    for (int k = 0; k < V && row < half; k++)
+      parts[threadIdx.x][k] = R::join(parts[threadIdx.x][k], parts[threadIdx.x + half * across][k]);
+  }
+  if (row || column >= inner) return;
+  for (int k = 0; k < V; k++)
+    out[(o * pieces + p) * inner + column + k] = stored<O>::of(parts[x][k] * (C)scale);
+}
+
+#define WIDE_OF(T, O, name)                                                                            \
+  extern "C" __global__ void name##_wide_##T##_##O(const T *in, O *out, int64_t length, int64_t inner, \
+                                                   int64_t piece, int64_t pieces, int across,          \
+                                                   double scale) {                                     \
+    wide_columns<by_##name, T, O, PACK_BYTES / sizeof(T)>(in, out, length, inner, piece, pieces, across, scale); \
+  }
 #define REDUCE_OF(T, O, name)                                                                             \
   extern "C" __global__ void name##_long_##T##_##O(const T *in, O *out, int64_t length, int64_t piece,    \
                                                    double scale) {                                        \
@@ -92,7 +127,8 @@ __device__ inline void columns(const T *in, O *out, int64_t length, int64_t inne
   extern "C" __global__ void name##_columns_##T##_##O(const T *in, O *out, int64_t length, int64_t inner, \
                                                       int64_t piece, int64_t pieces, double scale) {      \
     columns<by_##name>(in, out, length, inner, piece, pieces, scale);                                     \
-  }
+  }                                                                                                       \
+  WIDE_OF(T, O, name)
 #define REDUCE(name)                                                                          \
   REDUCE_OF(f32, f32, name) REDUCE_OF(f64, f64, name) REDUCE_OF(f16, f16, name) REDUCE_OF(bf16, bf16, name) \
   REDUCE_OF(f16, f32, name) REDUCE_OF(bf16, f32, name) REDUCE_OF(f32, f16, name) REDUCE_OF(f32, bf16, name)

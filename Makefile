@@ -68,6 +68,11 @@ bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in
 	@$(BUILD)/bench/saving
 	@$(BUILD)/bench/many_collectives
 
+.PHONY: bench-before
+BEFORE ?= HEAD~1
+bench-before: all ## training beside an earlier commit of Shoal: BEFORE=COMMIT, which is built in build-before
+	@tools/bench_before.sh $(BEFORE) $(BUILD)
+
 .PHONY: asan tsan fuzz clang
 # The units, and servers under many clients, faults and hostile requests; what needs the library in Python stays out.
 SANITIZED = ^[a-z0-9_]*_test$$|tests/unit/|threads_test|faults_test|cluster/soft_device_test

@@ -1,12 +1,16 @@
 """Training on parameter servers: C programs on Shoal's servers beside TensorFlow programs on TensorFlow's.
 
-  python bench/training.py [--build build] [--only REGEX] [--rounds 7] [--steps-for 0.5] [--soak N] [--markdown]
+  python bench/training.py [--build build] [--before BUILD] [--only REGEX] [--rounds 7] [--starts 1] [--steps-for 0.5]
+                           [--soak N] [--markdown]
 
 A job is one parameter server and one or two workers, each a process that is server and client at once: train_worker.c
 on our side, train_worker.py, the same model by tf.train, on the other. Both jobs stand; they take turns round by round,
 so that a busy moment of the machine falls on both. In a round every worker runs the same number of steps on a batch
 that is fed each time. Printed: the median of the rounds, their spread (half the distance between the quartiles, in
 percent), how many times faster Shoal is, and what is aimed at. --soak N runs N steps and shows the memory.
+
+--before BUILD has another build of Shoal, of an earlier commit say, in TensorFlow's place (`make bench-before`). Jobs that
+are started once find places on the cores that they keep: --starts N starts them anew so often.
 """
 import argparse
 import json
@@ -32,8 +36,8 @@ class Job:
 
     def __init__(self, side, workers=2, **flags):
         ports = free_ports(1 + workers)
-        command = [os.path.join(BUILD, "bench", "train_worker")] if side == "shoal" else [
-            sys.executable, os.path.join(HERE, "train_worker.py")]
+        command = [sys.executable, os.path.join(HERE, "train_worker.py")] if side == "tensorflow" else [
+            os.path.join(BUILDS[side], "bench", "train_worker")]
         self.command = [*command, f"--ps_hosts=127.0.0.1:{ports[0]}",
                         "--worker_hosts=" + ",".join(f"127.0.0.1:{p}" for p in ports[1:]),
                         *(f"--{k}={v}" for k, v in flags.items())]
@@ -81,8 +85,8 @@ class Job:
         for w in self.workers:
             w.stdin.close()
         for p in [*self.workers, self.ps]:
-            if p is self.ps or self.side != "shoal":
-                p.terminate() if self.side == "shoal" else p.kill()
+            if p is self.ps or self.side == "tensorflow":
+                p.kill() if self.side == "tensorflow" else p.terminate()
             try:
                 p.wait(30)
             except subprocess.TimeoutExpired:
@@ -132,12 +136,15 @@ def rate(values, examples):
 def beside(title, aim, unit="ex/s", **flags):
     """Two workers, both sides."""
     def case(args):
-        with with_jobs({"shoal": ("shoal", flags), "tensorflow": ("tensorflow", flags)}) as jobs:
-            times = turns(jobs, args.rounds, args.steps_for)
+        ours, peers = [], []
+        for _ in range(args.starts):
+            with with_jobs({"shoal": ("shoal", flags), "peer": (args.peer, flags)}) as jobs:
+                times = turns(jobs, args.rounds, args.steps_for)
+            ours += times["shoal"]
+            peers += times["peer"]
         examples = 2 * (flags["batch_size"] if unit == "ex/s" else 1)
-        ratio = statistics.median(times["tensorflow"]) / statistics.median(times["shoal"])
-        row(f"{title}, {unit}", rate(times["shoal"], examples), rate(times["tensorflow"], examples), f"{ratio:.2f}x",
-            aim)
+        row(f"{title}, {unit}", rate(ours, examples), rate(peers, examples),
+            f"{statistics.median(peers) / statistics.median(ours):.2f}x", aim if args.peer == "tensorflow" else "")
     return title, case
 
 
@@ -268,25 +275,28 @@ CASES = [
 
 
 def main():
-    global BUILD, ERRORS
+    global BUILDS, ERRORS
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default="build")
+    parser.add_argument("--before", help="another build of Shoal, in TensorFlow's place; what is beside nothing is left out")
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--starts", type=int, default=1, help="how often jobs are started anew")
     parser.add_argument("--steps-for", type=float, default=0.5, help="seconds that a round takes on one side")
     parser.add_argument("--soak", type=int, default=20000)
     parser.add_argument("--disk", default=".", help="a folder on the disk that saving is measured on")
     parser.add_argument("--verbose", action="store_true", help="show what the workers say")
     parser.add_argument("--markdown", action="store_true")
     args = parser.parse_args()
-    BUILD = os.path.abspath(args.build)
+    BUILDS = {"shoal": os.path.abspath(args.build), "before": os.path.abspath(args.before or args.build)}
+    args.peer = "before" if args.before else "tensorflow"
     ERRORS = None if args.verbose else subprocess.DEVNULL
     print_row.markdown = args.markdown
-    row("case", "shoal", "tensorflow", "vs", "aim")
+    row("case", "shoal", args.peer, "vs", "aim")
     if args.markdown:
         row(*["---"] * 5)
     for name, case in CASES:
-        if not re.search(args.only, name, re.I):
+        if not re.search(args.only, name, re.I) or (args.before and case.__qualname__ != "beside.<locals>.case"):
             continue
         try:
             case(args)

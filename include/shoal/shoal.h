@@ -20,6 +20,7 @@
 #include <shoal/averages.h>
 #include <shoal/cluster.h>
 #include <shoal/control.h>
+#include <shoal/coordination.h>
 #include <shoal/coordinator.h>
 #include <shoal/data.h>
 #include <shoal/devices.h>

@@ -211,16 +211,8 @@ static void forget_devices(struct coordinated_task *t) {
   t->devices = NULL;
 }
 
-/* With the lock held: the task is lost to all who were told of it. error is taken over. */
-static void lose(struct coordination *c, struct coordinated_task *t, shoal_status error, bool reported,
-                 struct news *news, struct coordination_wait **told) {
-  coordination_log(t->name, error);
-  t->state = TASK_ERROR;
-  shoal_status_free(t->error);
-  t->error = error;
-  forget_devices(t);
-  coordination_barriers_lose(c, t, "a task error", told);
-  *news = (struct news){.source = t, .error = status_copy(error), .reported = reported};
+/* With the lock held: who was told of the task with the same list of devices hears of its error. */
+static void tell_gathering(struct coordination *c, struct coordinated_task *t, struct news *news) {
   for (size_t i = 0; t->gathering && i < c->tasks.n; i++) {
     struct coordinated_task *u = &c->tasks.at[i];
     if (u == t || u->state != TASK_CONNECTED || u->gathering != t->gathering) continue;
@@ -231,10 +223,28 @@ static void lose(struct coordination *c, struct coordinated_task *t, shoal_statu
   t->gathering = 0;
 }
 
+/* With the lock held: the task is lost to all who were told of it. error is taken over. */
+static void lose(struct coordination *c, struct coordinated_task *t, shoal_status error, bool reported,
+                 struct news *news, struct coordination_wait **told) {
+  coordination_log(t->name, error);
+  t->state = TASK_ERROR;
+  shoal_status_free(t->error);
+  t->error = error;
+  forget_devices(t);
+  coordination_barriers_lose(c, t, "a task error", told);
+  *news = (struct news){.source = t, .error = status_copy(error), .reported = reported};
+  tell_gathering(c, t, news);
+}
+
 static void publish(struct coordination *c, struct news *n) {
   for (size_t i = 0; i < n->to.n; i++) c->report(c->arg, n->to.at[i], n->source->name, n->error, n->reported);
   shoal_status_free(n->error);
   vec_release(&n->to);
+}
+
+shoal_status coordination_not_whole(void) {
+  return coordination_error(
+      STATUS(SHOAL_FAILED_PRECONDITION, "Not all tasks are there yet: nobody would be told of the error"));
 }
 
 /* ---- tasks ---- */
@@ -379,6 +389,22 @@ shoal_status coordination_fail(struct coordination *c, const char *task, shoal_s
   coordination_unlock(c, told);
   publish(c, &news);
   return s;
+}
+
+shoal_status coordination_fail_self(struct coordination *c, shoal_status error) {
+  struct coordination_wait *told = NULL;
+  struct news news = {.error = coordination_error(error), .reported = true};
+  pthread_mutex_lock(&c->lock);
+  struct coordinated_task *self = c->self < 0 ? NULL : &c->tasks.at[c->self];
+  bool known = self && self->gathering;
+  if (known) {
+    news.source = self;
+    coordination_barriers_lose(c, self, "a task error", &told);
+    tell_gathering(c, self, &news);
+  }
+  coordination_unlock(c, told);
+  publish(c, &news);
+  return known ? NULL : coordination_not_whole();
 }
 
 static void put_task(struct text *out, const struct coordinated_task *t) {

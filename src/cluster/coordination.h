@@ -139,6 +139,10 @@ void coordination_gather(struct coordination *c, const char *task, struct wire d
 shoal_status coordination_disconnect(struct coordination *c, const char *task);
 /* The task says that it has failed. error is taken over. */
 shoal_status coordination_fail(struct coordination *c, const char *task, shoal_status error);
+/* The same of the service's own task, which stays; all others are told. FAILED_PRECONDITION while they are not all
+ * there. */
+shoal_status coordination_fail_self(struct coordination *c, shoal_status error);
+shoal_status coordination_not_whole(void); /* that error */
 /* An error that a task tells of: a code and its text. */
 shoal_status coordination_error_read(int64_t code, const char *message);
 /* Adds a CoordinatedTaskStateInfo's fields. */

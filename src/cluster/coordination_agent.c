@@ -27,6 +27,7 @@ struct coordination_agent {
   char *leader;
   struct coordination *service; /* NULL: another task leads */
   struct peer *peer;            /* the leader; NULL: we do */
+  struct peer *asked;           /* the leader, also where we do: for the program's own calls */
   uint64_t incarnation;         /* of this task */
   struct text devices;          /* a DeviceInfo */
   struct alarm alarm;           /* set by one call's end at a time; not while one is under way */
@@ -34,9 +35,11 @@ struct coordination_agent {
   pthread_cond_t idle;
   bool complained;           /* of the calls' own */
   bool stopping, registered; /* lock, as is what follows */
+  bool whole;                /* all tasks are there, as far as we were told */
   bool told;                 /* of another task's error: the leader counts us again once we wait for the others anew */
   int64_t turn;              /* of registering */
   uint64_t leader_incarnation;
+  shoal_status news;         /* the last error that we were told of, until the program asks for it */
   int calls;                 /* under way */
   struct peer_call *waiting; /* for the other tasks */
 };
@@ -131,7 +134,7 @@ static void beat(void *agent);
 /* The leader is lost, or has lost us. */
 static void lost(struct coordination_agent *a, shoal_status why) {
   pthread_mutex_lock(&a->lock);
-  a->registered = false;
+  a->registered = a->whole = false;
   a->turn++;
   struct peer_call *waiting = a->waiting;
   a->waiting = NULL;
@@ -176,6 +179,7 @@ static void are_gathered(struct coordination_agent *a, shoal_status s, struct wi
   pthread_mutex_lock(&a->lock);
   struct peer_call *waiting = a->waiting;
   a->waiting = NULL;
+  a->whole = !s;
   pthread_mutex_unlock(&a->lock);
   if (waiting) peer_call_unref(waiting);
   if (s) LOGW("coordination by %s: waiting for all tasks: %s", a->leader, shoal_status_message(s));
@@ -249,6 +253,9 @@ static void told_of(struct coordination_agent *a, const char *source, shoal_stat
   status_prefix(why, "Error reported from %s: ", source);
   pthread_mutex_lock(&a->lock);
   a->told = true;
+  a->whole = false;
+  shoal_status_free(a->news);
+  a->news = status_copy(why);
   pthread_mutex_unlock(&a->lock);
   collectives_break(&a->worker->collectives, why);
 }
@@ -346,11 +353,11 @@ struct coordination_agent *coordination_agent_new(struct worker *w, struct peers
                                                                  .devices_size = a->devices.n,
                                                                  .report = report,
                                                                  .arg = a});
-  } else {
-    shoal_status s = device_spec_parse(leader, &d);
-    MUST(!s);
-    a->peer = peers_get(peers, leader, cluster_spec_find(w->spec, d.job, d.task), true);
   }
+  shoal_status s = device_spec_parse(leader, &d);
+  MUST(!s);
+  a->asked = peers_get(peers, leader, cluster_spec_find(w->spec, d.job, d.task), true);
+  if (!a->service) a->peer = a->asked;
   return a;
 }
 
@@ -390,7 +397,8 @@ void coordination_agent_free(struct coordination_agent *a) {
   if (!a) return;
   coordination_agent_stop(a);
   coordination_free(a->service);
-  if (a->peer) peer_unref(a->peer);
+  peer_unref(a->asked);
+  shoal_status_free(a->news);
   text_release(&a->devices);
   pthread_mutex_destroy(&a->lock);
   pthread_cond_destroy(&a->idle);
@@ -400,4 +408,38 @@ void coordination_agent_free(struct coordination_agent *a) {
 
 struct coordination *coordination_agent_service(struct coordination_agent *a) {
   return a ? a->service : NULL;
+}
+
+/* ---- what programs ask ---- */
+
+const char *coordination_agent_leader(const struct coordination_agent *a) { return a->leader; }
+
+shoal_status coordination_agent_ask(struct coordination_agent *a, const char *method, struct text *request,
+                                    int64_t timeout_ms, struct rpc_body *body) {
+  return peer_wait(a->asked, method, message_from_text(request), deadline_after_ms(timeout_ms),
+                   PEER_UNWATCHED | RPC_WAIT_FOR_READY, NULL, body);
+}
+
+shoal_status coordination_agent_fail(struct coordination_agent *a, shoal_status error, int64_t timeout_ms) {
+  if (a->service) return coordination_fail_self(a->service, error);
+  pthread_mutex_lock(&a->lock);
+  bool whole = a->whole;
+  a->whole = false;
+  pthread_mutex_unlock(&a->lock);
+  struct text t = {0};
+  put_ReportErrorToServiceRequest_error_code(&t, shoal_status_code(error));
+  put_ReportErrorToServiceRequest_error_message(&t, shoal_status_message(error));
+  put_self(a, &t, begin_ReportErrorToServiceRequest_error_origin(&t));
+  shoal_status_free(error);
+  if (whole) return coordination_agent_ask(a, SERVICE "ReportErrorToService", &t, timeout_ms, NULL);
+  text_release(&t);
+  return coordination_not_whole();
+}
+
+shoal_status coordination_agent_news(struct coordination_agent *a) {
+  pthread_mutex_lock(&a->lock);
+  shoal_status news = a->news;
+  a->news = NULL;
+  pthread_mutex_unlock(&a->lock);
+  return news;
 }

@@ -24,6 +24,17 @@ void coordination_agent_stop(struct coordination_agent *a);
 void coordination_agent_free(struct coordination_agent *a);
 /* The service, where this task leads; NULL. */
 struct coordination *coordination_agent_service(struct coordination_agent *a);
+/* The leading task's name. */
+const char *coordination_agent_leader(const struct coordination_agent *a);
+/* A call to the leader's service, which may be our own: waits for the leader to be there, and for its answer. The
+ * request is taken over; body NULL: nobody reads what it says. */
+shoal_status coordination_agent_ask(struct coordination_agent *a, const char *method, struct text *request,
+                                    int64_t timeout_ms, struct rpc_body *body);
+/* Tells the leader, and by it all others, that this task has failed; error is taken over. FAILED_PRECONDITION while not
+ * all tasks are there. */
+shoal_status coordination_agent_fail(struct coordination_agent *a, shoal_status error, int64_t timeout_ms);
+/* What we were last told of another task's error, and have not been asked for; the caller frees it. */
+shoal_status coordination_agent_news(struct coordination_agent *a);
 /* ReportErrorToTask. */
 void coordination_agent_told(struct coordination_agent *a, struct rpc_call *call);
 

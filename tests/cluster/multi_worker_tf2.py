@@ -3,6 +3,7 @@
   multi_worker_tf2.py PLAN    a letter for each collective, as in tests/programs/multi_worker_member.c: r, a sum of all
                               workers' values in a tf.function; b, a variable, whose first value is the first worker's;
                               w, it waits until it is killed
+  multi_worker_tf2.py exchange  a value from a program in C and one to it; then an error is reported
   multi_worker_tf2.py values  values by key: each worker tells, and waits for what the others tell
 """
 import json
@@ -66,4 +67,14 @@ def values():
     context.context().delete_config_key_value(f"told/by/{TASK}")
 
 
-values() if sys.argv[1] == "values" else follow(sys.argv[1])
+def exchange():
+    context.context().set_config_key_value("from/tf", "of TensorFlow")
+    say("heard", context.context().get_config_key_value("from/c", 60000))
+    context.context().report_error_to_cluster(13, "trouble")
+    signal.pause()
+
+
+if sys.argv[1] in ("values", "exchange"):
+    {"values": values, "exchange": exchange}[sys.argv[1]]()
+else:
+    follow(sys.argv[1])

@@ -233,9 +233,25 @@ static void the_leader_stays(void **state) {
   struct waiter w;
   ASSERT_FAILS(coordination_disconnect(service, TASK(0)), SHOAL_INVALID_ARGUMENT, "Unexpected");
   ASSERT_FAILS(coordination_fail(service, TASK(0), INTERNAL("boo")), SHOAL_INVALID_ARGUMENT, "Unexpected");
+  ASSERT_FAILS(coordination_fail_self(service, INTERNAL("too early")), SHOAL_FAILED_PRECONDITION, "Not all tasks");
   coordination_gather(service, TASK(0), bytes("X"), NULL, waits(&w));
   assert_told(&w, SHOAL_INVALID_ARGUMENT, "must be registered");
   all_come(1, 2);
+}
+
+/* It says so itself: the others hear of it and barriers end, and it goes on when all have come again. */
+static void the_leader_fails(void **state) {
+  struct waiter at_barrier, a, b;
+  all_come(1, 2);
+  coordination_barrier(service, "b", 100000, TASK(1), NULL, 0, NULL, waits(&at_barrier));
+  ASSERT_OK(coordination_fail_self(service, coordination_error_read(SHOAL_DATA_LOSS, "lost it")));
+  assert_told(&at_barrier, SHOAL_INTERNAL, "Barrier failed from a task error");
+  assert_reported("1<-0:15! 2<-0:15! ");
+  ASSERT_FAILS(coordination_fail_self(service, INTERNAL("again")), SHOAL_FAILED_PRECONDITION, "Not all tasks");
+  coordination_gather(service, TASK(1), bytes("B"), NULL, waits(&a));
+  coordination_gather(service, TASK(2), bytes("C"), NULL, waits(&b));
+  assert_told(&a, SHOAL_OK, "ABC");
+  assert_told(&b, SHOAL_OK, "ABC");
 }
 
 /* Who comes to a barrier alone and goes leaves nothing there; who comes beside others stays counted. */
@@ -363,8 +379,27 @@ static void a_server_of_another_job(void **state) {
   assert_null(server);
 }
 
+/* Mistakes of programs: a server that has no part in it, what is NULL, times before now. */
+static void programs_are_told(void **state) {
+  char cluster[96];
+  snprintf(cluster, sizeof cluster, "{\"worker\": [\"127.0.0.1:%d\"]}", free_port());
+  shoal_server *server;
+  shoal_server_options o = {.size = sizeof o, .cluster = cluster, .job = "worker"};
+  shoal_bytes value;
+  ASSERT_OK(shoal_server_start(&o, &server));
+  ASSERT_FAILS(shoal_coordination_set(server, "a", "b", 1), SHOAL_FAILED_PRECONDITION, "has no part in coordination");
+  ASSERT_FAILS(shoal_coordination_report_error(server, SHOAL_INTERNAL, "a"), SHOAL_FAILED_PRECONDITION, "no part");
+  ASSERT_FAILS(shoal_coordination_report_error(server, SHOAL_OK, "a"), SHOAL_INVALID_ARGUMENT, "is not 0");
+  ASSERT_FAILS(shoal_coordination_get(server, "a", -1, &value), SHOAL_INVALID_ARGUMENT, "timeout_ms is -1");
+  ASSERT_FAILS(shoal_coordination_get(server, NULL, 1, &value), SHOAL_INVALID_ARGUMENT, "key is NULL");
+  ASSERT_FAILS(shoal_coordination_barrier(server, "b", 1, NULL, 2), SHOAL_INVALID_ARGUMENT, "tasks is NULL");
+  assert_null(shoal_coordination_error(server));
+  shoal_server_stop(server);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-RUN_TESTS(TEST(a_server_of_another_job), TEST(all_are_told_of_all), TEST(who_is_silent_has_failed),
-          TEST(a_task_comes_again), TEST(a_task_leaves_or_says_that_it_failed), TEST(nobody_waits_for_ever),
-          TEST(values_are_found), TEST(barriers_pass_once), TEST(barriers_are_forgotten), TEST(what_is_held_is_counted),
-          TEST(the_leader_stays), TEST(barriers_without_callers), TEST(many_values))
+RUN_TESTS(TEST(programs_are_told), TEST(a_server_of_another_job), TEST(all_are_told_of_all),
+          TEST(who_is_silent_has_failed), TEST(a_task_comes_again), TEST(a_task_leaves_or_says_that_it_failed),
+          TEST(nobody_waits_for_ever), TEST(values_are_found), TEST(barriers_pass_once), TEST(barriers_are_forgotten),
+          TEST(what_is_held_is_counted), TEST(the_leader_stays), TEST(the_leader_fails), TEST(barriers_without_callers),
+          TEST(many_values))

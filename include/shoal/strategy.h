@@ -36,6 +36,14 @@ typedef enum shoal_reduction {
   SHOAL_REDUCE_MAX
 } shoal_reduction;
 
+/* Whether workers of TensorFlow 2's MultiWorkerMirroredStrategy are among the tasks, and how their loop reduces
+ * gradients: docs/strategies.md. */
+typedef enum shoal_tensorflow {
+  SHOAL_TENSORFLOW_NONE,
+  SHOAL_TENSORFLOW_PACKS, /* a list of all, in a tf.function: packs of bucket_kib KiB (bytes_per_pack); 0: one */
+  SHOAL_TENSORFLOW_EACH   /* eagerly: one by one */
+} shoal_tensorflow;
+
 /* Zero-filled is the default. */
 typedef struct shoal_strategy_options {
   size_t size;               /* shoal/options.h */
@@ -48,6 +56,7 @@ typedef struct shoal_strategy_options {
                                 summed in float32; 0: as they are */
   bool shard_state;          /* the optimizer's slots are shared out: each replica has those of its own piece of every
                                 variable, changes it, and gets the others' pieces */
+  shoal_tensorflow tensorflow; /* multi_worker: collectives have TensorFlow 2's keys and order */
 } shoal_strategy_options;
 
 /* One replica. device NULL: "/cpu:0". */

@@ -17,6 +17,7 @@
 #include "base/options.h"
 #include "base/status_marks.h"
 #include "cluster/coordination_agent.h"
+#include "cluster/coordination_part.h"
 #include "cluster/coordination_service.h"
 #include "cluster/identity.h"
 #include "cluster/in_process.h"
@@ -467,6 +468,7 @@ shoal_status shoal_server_start(const shoal_server_options *options, shoal_serve
 
 const char *shoal_server_target(const shoal_server *s) { return s->target; }
 
+bool server_coordinates(const shoal_server *s) { return s->coordination != NULL; }
 const char *shoal_server_task(const shoal_server *s) { return s->task; }
 
 /* A task that has run nothing for two seconds, and whose sessions have not changed, gives back the memory that it kept

@@ -32,7 +32,7 @@ struct shoal_node *cut_list(struct shoal_graph *g, shoal_out whole, const int64_
 /* Messages of gradients: in the type that was asked for. */
 static shoal_out sum_gradients(struct shoal_replica *r, shoal_out value) {
   static const char hint[] = "shoal:bf16";
-  const struct shoal_strategy *s = r->strategy;
+  struct shoal_strategy *s = r->strategy;
   shoal_out member = reduce_member(r->maker.g, s, GROUP_REPLICAS, r->key++, s->gradients, value);
   if (member.node && s->messages && s->replicas > 1 && out_type(value) == SHOAL_FLOAT32)
     node_set_attr(member.node, "communication_hint", attr_string(hint, strlen(hint)));
@@ -84,11 +84,14 @@ static void flush(struct shoal_replica *r, struct gradient_bucket *k, struct rep
   k->bytes = 0;
 }
 
-/* Is it of another kind than what is in the bucket, or too much for it? */
-static bool is_full(const struct gradient_bucket *k, const struct replica_gradients *all, shoal_dtype dtype,
-                    int64_t bytes, int64_t most) {
+/* Is it of another kind than what is in the bucket, or too much for it? A pack of TensorFlow's is full when it has more
+ * than it should. */
+static bool is_full(const struct shoal_strategy *s, const struct gradient_bucket *k,
+                    const struct replica_gradients *all, shoal_dtype dtype, int64_t bytes) {
   bool other = k->which.n && out_type(all->grads[k->which.at[0]].values) != dtype;
-  return other || k->bytes + bytes > most;
+  if (other || s->tensorflow == SHOAL_TENSORFLOW_EACH) return true;
+  if (s->tensorflow) return s->bucket_bytes && k->bytes > s->bucket_bytes;
+  return k->bytes + bytes > s->bucket_bytes;
 }
 
 void reduce_gradients(struct variable_maker *m, const shoal_var *vars, shoal_gradient *grads, shoal_var *changed,
@@ -111,7 +114,7 @@ void reduce_gradients(struct variable_maker *m, const shoal_var *vars, shoal_gra
       reduce_bucket(r, &alone, &all);
       continue;
     }
-    if (is_full(&k, &all, dtype, bytes, r->strategy->bucket_bytes)) flush(r, &k, &all);
+    if (is_full(r->strategy, &k, &all, dtype, bytes)) flush(r, &k, &all);
     vec_push(&k.which, i);
     k.bytes += bytes;
   }

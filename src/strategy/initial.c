@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "strategy/strategy.h"
+#include "strategy/tensorflow.h"
 
 /* The type that values of a variable travel as: broadcasts know few. */
 static shoal_dtype sent_as(shoal_dtype t) {
@@ -45,6 +45,7 @@ static shoal_out receive(struct shoal_graph *g, struct shoal_strategy *s, const 
   struct build b = build_begin(g, "CollectiveBcastRecv", NULL);
   build_attr_type(&b, "T", wire);
   set_instance(&b, s, s->next_initial++, &shape);
+  agree_on_initial(s, like);
   return build_cast(g, build_end_out(&b), dtype);
 }
 
@@ -53,15 +54,18 @@ bool initial_take(struct shoal_graph *g, struct shoal_strategy *s, const char *n
   if (!strategy_receives(s) || flags & (VARIABLE_LOCAL | VARIABLE_UNSAVED)) return false;
   struct shape shape = out_shape(initial);
   if (!shape_known(&shape)) return false; /* which is refused */
+  shoal_out from_chief = initial;         /* what TensorFlow's workers do not send is each task's own */
   graph_push_control(g, NULL, -1);
-  shoal_out from_chief = receive(g, s, name, initial);
+  if (!strategy_with_tensorflow(s)) from_chief = receive(g, s, name, initial);
+  else if (flags & VARIABLE_TRAINABLE) from_chief = tensorflow_initial(g, s, initial);
   graph_pop_control(g);
   *out = variable_make(g, name, from_chief, flags | VARIABLE_LOCAL);
   return true;
 }
 
 void initial_give(struct shoal_strategy *s, shoal_var v, int flags) {
-  if (strategy_meets(s) && v.handle.node && !(flags & (VARIABLE_LOCAL | VARIABLE_UNSAVED))) vec_push(&s->unsent, v);
+  if (!strategy_meets(s) || !v.handle.node || flags & (VARIABLE_LOCAL | VARIABLE_UNSAVED)) return;
+  if (!strategy_with_tensorflow(s) || flags & VARIABLE_TRAINABLE) vec_push(&s->unsent, v);
 }
 
 shoal_out initial_value(struct shoal_graph *g, const struct shoal_strategy *s, shoal_var v) {
@@ -70,6 +74,7 @@ shoal_out initial_value(struct shoal_graph *g, const struct shoal_strategy *s, s
 }
 
 static struct shoal_node *send(struct shoal_graph *g, struct shoal_strategy *s, shoal_var v) {
+  if (strategy_with_tensorflow(s)) return tensorflow_initial(g, s, v.value).node;
   struct shape shape = out_shape(v.value);
   shoal_dtype wire = sent_as(out_type(v.value));
   if (!graph_error(g) && wire == SHOAL_DT_INVALID)
@@ -79,6 +84,7 @@ static struct shoal_node *send(struct shoal_graph *g, struct shoal_strategy *s, 
   struct build b = build_begin(g, "CollectiveBcastSend", NULL);
   build_in(&b, value);
   set_instance(&b, s, s->next_initial++, &shape);
+  agree_on_initial(s, v.value);
   return build_end(&b);
 }
 

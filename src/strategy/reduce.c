@@ -4,7 +4,7 @@
  * which of their steps belong together. Gathering has no fixed shape, and is of the second.
  * Those of gradients are in gradients.c. */
 #include "graph/gradient.h"
-#include "strategy/strategy.h"
+#include "strategy/tensorflow.h"
 
 /* ---- one member ---- */
 
@@ -21,10 +21,11 @@ static bool check_reduction(struct shoal_graph *g, shoal_reduction how) {
   return known;
 }
 
-shoal_out reduce_member(struct shoal_graph *g, const struct shoal_strategy *s, int group, int key, shoal_reduction how,
+shoal_out reduce_member(struct shoal_graph *g, struct shoal_strategy *s, int group, int key, shoal_reduction how,
                         shoal_out value) {
   if (!check_reduction(g, how)) return (shoal_out){0};
   int members = group == GROUP_REPLICAS ? s->replicas : s->tasks;
+  if (strategy_with_tensorflow(s)) return tensorflow_reduce(g, s, key, how, value);
   struct build b = build_begin(g, members > 1 ? "CollectiveReduce" : "Identity", NULL);
   build_in(&b, value);
   if (members > 1) {
@@ -46,6 +47,7 @@ static void add_keys(struct build *b, struct shoal_graph *g, const struct shoal_
 }
 
 shoal_out gather_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_out value) {
+  if (strategy_with_tensorflow(s)) return tensorflow_refuse(g, "gathering");
   struct build b = build_begin(g, s->replicas > 1 ? "CollectiveGatherV2" : "Identity", NULL);
   build_in(&b, value);
   if (s->replicas > 1) add_keys(&b, g, s, key);
@@ -75,7 +77,8 @@ static shoal_out join(shoal_replica *r, shoal_out member) {
 
 shoal_out shoal_replica_reduce(shoal_replica *r, shoal_reduction how, shoal_out value) {
   shoal_out member = reduce_member(r->maker.g, r->strategy, GROUP_REPLICAS, r->key++, how, value);
-  if (member.node && r->strategy->replicas > 1 && (how == SHOAL_REDUCE_SUM || how == SHOAL_REDUCE_MEAN))
+  if (member.node && op_is(member.node->op, "CollectiveReduce") &&
+      (how == SHOAL_REDUCE_SUM || how == SHOAL_REDUCE_MEAN))
     node_set_attr(member.node, ACROSS_ATTR, attr_bool(true));
   return join(r, member);
 }

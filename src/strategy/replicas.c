@@ -107,6 +107,7 @@ shoal_op *shoal_strategy_run(shoal_graph *g, shoal_strategy *s, shoal_replica_fn
   free(run.replicas);
   initial_send(g, s);
   shards_taken(g, s);
+  agree(g, s);
   if (in_scope) variable_maker_begin(&s->scope, __func__);
   return step;
 }
@@ -136,4 +137,5 @@ void shoal_pop_strategy(shoal_graph *g, shoal_strategy *s) {
   s->scope.g = g;
   variable_maker_end(&s->scope, __func__);
   initial_send(g, s);
+  agree(g, s);
 }

@@ -1,6 +1,6 @@
 /* The kinds of strategies. They differ in numbers and names alone: how many replicas there are, here and in all, and on
  * which devices. What follows from those is the same code for all of them. */
-#include "strategy/strategy.h"
+#include "strategy/tensorflow.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include "base/given.h"
 #include "base/options.h"
 #include "base/status_marks.h"
+#include "cluster/coordination_part.h"
 #include "device/device.h"
 #include "shoal/replicate.h"
 
@@ -63,12 +64,23 @@ static shoal_status read_task_device(const char *name, struct device_spec *out) 
   return NULL;
 }
 
+static shoal_status check_tensorflow(const shoal_strategy_options *o) {
+  bool known = (int)o->tensorflow >= SHOAL_TENSORFLOW_NONE && o->tensorflow <= SHOAL_TENSORFLOW_EACH;
+  if (!known) return INVALID("tensorflow is %d", (int)o->tensorflow);
+  if (!o->tensorflow) return NULL;
+  if (o->shard_state) return INVALID("shard_state: TensorFlow's workers do not share out the optimizer's state");
+  if (o->messages) return INVALID("messages of bfloat16: TensorFlow's workers do not know them");
+  if (o->task_devices <= 1) return NULL;
+  return INVALID("with TensorFlow's workers a task has one replica, not %lld", (long long)o->task_devices);
+}
+
 static shoal_status make(const shoal_strategy_options *options, struct shoal_strategy **out) {
   struct device_spec task_device = {0};
   shoal_strategy_options o = {0};
   TRY(OPTIONS_TAKE(shoal_strategy_options, bucket_kib, &o, options));
   if (o.gradients != SHOAL_REDUCE_MEAN && o.gradients != SHOAL_REDUCE_SUM)
     return INVALID("gradients are reduced by SHOAL_REDUCE_MEAN or SHOAL_REDUCE_SUM, not by %d", (int)o.gradients);
+  TRY(check_tensorflow(&o));
   if (o.bucket_kib < 0) return INVALID("bucket_kib is %d", o.bucket_kib);
   if (o.task_devices < 0 || o.task_devices > MOST_REPLICAS)
     return INVALID("%lld devices of each task", (long long)o.task_devices);
@@ -80,7 +92,8 @@ static shoal_status make(const shoal_strategy_options *options, struct shoal_str
   s->gradients = o.gradients;
   s->messages = o.messages;
   s->shard_state = o.shard_state;
-  s->bucket_bytes = (int64_t)(o.bucket_kib ? o.bucket_kib : DEFAULT_BUCKET_KIB) << 10;
+  s->tensorflow = o.tensorflow;
+  s->bucket_bytes = (int64_t)(o.bucket_kib || o.tensorflow ? o.bucket_kib : DEFAULT_BUCKET_KIB) << 10;
   s->next_key = 1;
   s->next_initial = FIRST_INITIAL_KEY;
   s->tasks = 1;
@@ -134,6 +147,7 @@ shoal_status shoal_strategy_new_mirrored(const char *const *devices, int n, cons
 #pragma weak shoal_cluster_job
 #pragma weak shoal_cluster_task
 #pragma weak shoal_cluster_is_chief
+#pragma weak server_coordinates
 
 /* Is this task one that has replicas, is there a chief, are there parameter servers or none, as is wanted? */
 static shoal_status check_cluster(const shoal_cluster *c, bool with_servers) {
@@ -190,6 +204,15 @@ static void add_tasks(struct shoal_strategy *s, const shoal_cluster *c) {
     if (shoal_cluster_address(c, "worker", i)) s->rules.tasks[n++] = mem_printf("/job:worker/task:%d", i);
 }
 
+/* With TensorFlow's workers: what tasks do together is what those do. */
+static shoal_status join_tensorflow(struct shoal_strategy *s, const shoal_server *server) {
+  if (!server_coordinates(server))
+    return INVALID("with TensorFlow's workers the server has a part in coordination: .coordination_service = 1");
+  s->rules.meet = tensorflow_hook;
+  s->next_key = 0;
+  return NULL;
+}
+
 shoal_status shoal_strategy_new_multi_worker(const shoal_cluster *cluster, const shoal_server *server,
                                              const shoal_strategy_options *options, shoal_strategy **out) {
   GIVEN(out);
@@ -208,8 +231,10 @@ shoal_status shoal_strategy_new_multi_worker(const shoal_cluster *cluster, const
   s->rules.is_chief = shoal_cluster_is_chief(cluster);
   if (s->tasks > 1) s->rules.meet = meet_hook;
   if (s->tasks > 1 && s->shard_state) s->rules.stay = stay_hook;
-  add_tasks(s, cluster);
-  return finish(s, NULL, out);
+  shoal_status e = NULL;
+  if (s->tasks > 1 && s->tensorflow) e = join_tensorflow(s, server);
+  else add_tasks(s, cluster);
+  return finish(s, e, out);
 }
 
 shoal_status shoal_strategy_new_parameter_server(const shoal_cluster *cluster, const shoal_server *server,

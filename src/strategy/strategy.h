@@ -5,12 +5,14 @@
  *   merge.c      how they wait for each other while they are built
  *   mirrored.c   what their variables are
  *   initial.c    where their initial values come from, when other tasks have replicas
+ *   agree.c      whether all tasks run the same program
  *   meet.c       how tasks stop and end together
  *   on_read.c    variables that are one only when they are read
  *   feed.c       batches of tasks that have not the same number of them
  *   dataset.c    batches of datasets
  *   reduce.c     how values of all become one, in them
  *   gradients.c  the same of gradients, in buckets
+ *   tensorflow.c collectives with TensorFlow's workers
  *   shards.c     the optimizer's state shared out over them
  *   across.c     the same from outside of them
  *
@@ -33,23 +35,40 @@
 enum { GROUP_REPLICAS = 1, GROUP_FIRSTS }; /* all replicas; the first of each task */
 /* Keys of collectives: of replicas they count from 1, of initial values from FIRST_INITIAL_KEY, so many of a strategy.
  */
-enum { KEYS_OF_ONE = 1 << 16, FIRST_INITIAL_KEY = 1 << 24, STOP_KEY = 1 << 25, END_KEY, ANY_KEY, MORE_KEY, STAY_KEY };
+enum {
+  KEYS_OF_ONE = 1 << 16,
+  FIRST_INITIAL_KEY = 1 << 24,
+  STOP_KEY = 1 << 25,
+  END_KEY,
+  ANY_KEY,
+  MORE_KEY,
+  STAY_KEY,
+  AGREE_KEY
+};
 
 struct shoal_strategy {
   struct session_rules rules; /* first */
   shoal_reduction gradients;
   shoal_dtype messages; /* of gradients; 0: as they are */
   bool shard_state;
+  shoal_tensorflow tensorflow;
   int64_t bucket_bytes;
-  int replicas, local, first;       /* in all tasks; in this one; the number of its first */
-  int tasks;                        /* that have replicas */
-  int ps_tasks;                     /* parameter servers, which have the variables; 0: replicas have */
-  char **devices;                   /* [local] */
-  struct device_spec task_device;   /* of a task of a cluster: the first of them; no type: the first CPU */
-  int next_key, next_initial;       /* keys of collectives: never used twice, also in another graph */
-  VEC(shoal_var) unsent;            /* variables of the chief that no node sends to the other tasks yet */
-  VEC(struct shoal_node *) emptied; /* of slots that were taken from where the chief put them: shards.c */
-  struct variable_maker scope;      /* while it is pushed */
+  int replicas, local, first;         /* in all tasks; in this one; the number of its first */
+  int tasks;                          /* that have replicas */
+  int ps_tasks;                       /* parameter servers, which have the variables; 0: replicas have */
+  char **devices;                     /* [local] */
+  struct device_spec task_device;     /* of a task of a cluster: the first of them; no type: the first CPU */
+  int next_key, next_initial;         /* keys of collectives: never used twice, also in another graph */
+  VEC(shoal_var) unsent;              /* variables of the chief that no node sends to the other tasks yet */
+  VEC(struct shoal_node *) emptied;   /* of slots that were taken from where the chief put them: shards.c */
+  const struct shoal_graph *facts_of; /* the graph in which tasks compare themselves: agree.c */
+  struct shoal_node *facts;
+  uint64_t initial_hash;
+  /* With TensorFlow's workers: the graph that has the step's first key, and how many initial values have keys. */
+  const struct shoal_graph *keys_of;
+  shoal_out first_key;
+  int initial_values;
+  struct variable_maker scope; /* while it is pushed */
 };
 
 /* Gradients that are reduced together. */
@@ -138,6 +157,13 @@ void initial_send(struct shoal_graph *g, struct shoal_strategy *s);
 /* The value that a variable of this task's first replica begins with, for copies that begin in the same step. */
 shoal_out initial_value(struct shoal_graph *g, const struct shoal_strategy *s, shoal_var v);
 
+/* ---- agree.c ---- */
+
+/* A value that the chief sends, or another task receives. */
+void agree_on_initial(struct shoal_strategy *s, shoal_out value);
+/* The graph has grown: what tasks compare is what it is made of now. */
+void agree(struct shoal_graph *g, struct shoal_strategy *s);
+
 /* ---- feed.c, meet.c ---- */
 
 /* The largest of what all tasks feed, an int32: one collective of their first replicas. */
@@ -172,7 +198,7 @@ shoal_var mirrored_here(struct variable_maker *m, shoal_var v);
 
 /* One member of a reduction, over all replicas or over the first ones of tasks, where the device scope says; the
  * instance has that key. */
-shoal_out reduce_member(struct shoal_graph *g, const struct shoal_strategy *s, int group, int key, shoal_reduction how,
+shoal_out reduce_member(struct shoal_graph *g, struct shoal_strategy *s, int group, int key, shoal_reduction how,
                         shoal_out value);
 shoal_out gather_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_out value);
 /* value has a row for each rank, of which a replica gets the sum of its own. */

@@ -177,23 +177,31 @@ struct breaker {
   shoal_coordinator *threads;
   bool (*give_up)(void);
   shoal_session *session;
+  bool says;   /* while it waits: the others meet us in the steps that make the model ready */
   bool broken; /* to be read after the join */
 };
 
 static shoal_status break_off(void *arg) {
   struct breaker *b = arg;
-  while (!shoal_coordinator_wait_for_stop(b->threads, LOOK_MS * 1e-3))
+  int64_t began = clock_ns(), say_next = began + (int64_t)SAY_MS * 1000000;
+  while (!shoal_coordinator_wait_for_stop(b->threads, LOOK_MS * 1e-3)) {
+    if (b->says && clock_ns() >= say_next) {
+      LOGW("waiting for %.0f s: the model is being initialised, restored or looked for, with all tasks that take part",
+           (double)(clock_ns() - began) * 1e-9);
+      say_next += (int64_t)SAY_MS * 1000000;
+    }
     if (b->give_up()) {
       b->broken = true;
       session_interrupt(b->session);
       return NULL;
     }
+  }
   return NULL;
 }
 
 static shoal_status make_ready(struct session_manager *m, shoal_session *s, struct wait *w, shoal_made *made,
                                char **missing) {
-  struct breaker b = {shoal_coordinator_new(), m->give_up, s, false};
+  struct breaker b = {shoal_coordinator_new(), m->give_up, s, !m->marks && *m->target, false};
   shoal_status e = m->give_up ? shoal_coordinator_start(b.threads, break_off, &b) : NULL;
   if (!e) e = m->is_chief ? prepare(m, s, made) : wait_ready(m, s, w, missing);
   shoal_coordinator_request_stop(b.threads, NULL);

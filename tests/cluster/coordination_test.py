@@ -5,6 +5,7 @@ has stayed."""
 # needs: tensorflow
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,10 @@ import tempfile
 from cluster import PATIENCE, ROOT, SHOAL, free_ports, report, until
 
 MEMBER = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "multi_worker_member")
+TOLD = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "coordination_member")
+MEET = os.path.join(os.path.dirname(SHOAL), "examples", "meet")
+TRAINER = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "strategy_trainer")
+TRAIN_TF2 = os.path.join(ROOT, "tests", "cluster", "train_tf2.py")
 TF2 = os.path.join(ROOT, "tests", "cluster", "multi_worker_tf2.py")
 
 
@@ -55,6 +60,20 @@ def tf2(what, at, index):
 
 def member(plan, at, index):
     return Worker([MEMBER, str(len(at)), plan], at, index)
+
+
+def told(at, index, *commands):
+    """A program in C that does what it is told, by the functions of shoal/coordination.h."""
+    return Worker([TOLD, *commands], at, index)
+
+
+def ended(*workers):
+    """What they say, once all have ended well, but for lines of the log."""
+    try:
+        return [re.sub(r"^[IWE] \d\d:.*\n", "", w.ends().text(), flags=re.M) for w in workers]
+    finally:
+        for w in workers:
+            w.kill()
 
 
 def wanted(plan, workers):
@@ -126,9 +145,120 @@ def a_worker_comes_again():
             w.kill()
 
 
+def values_from_c():
+    """Values among three programs in C: set once, waited for, listed, deleted; mistakes by name."""
+    at = addresses(3)
+    tell = ("set=/a//one/=first", "set=a/one=again", "try=a/none", "get=a/none=50", "get=a/two", "get=late=60000",
+            "barrier=listed=60000")
+    leader, second, third = ended(
+        told(at, 0, *tell, "list=a", "delete=a", "barrier=gone=60000", "list=a", "barrier=end=60000"),
+        told(at, 1, "set=a/two=second", "until=late", "barrier=listed=60000", "barrier=gone=60000", "try=a/one",
+             "barrier=end=60000"),
+        told(at, 2, "until=a/one", "set=a/b/deep", "set=late=now", "barrier=listed=60000", "barrier=gone=60000", "list=a",
+             "barrier=end=60000"))
+    assert "set: /a//one/\nset: ALREADY_EXISTS: coordination by /job:worker/replica:0/task:0: 'a/one'" in leader, leader
+    assert "try: NOT_FOUND" in leader and "get: DEADLINE_EXCEEDED" in leader and "'a/none'" in leader, leader
+    assert "get: second\nget: now\n" in leader, leader
+    assert "list: a\n  a/b/deep = \n  a/one = first\n  a/two = second\n" in leader, leader
+    assert leader.count("list: a\n") == 2 and leader.endswith("list: a\nbarrier: end\n"), leader
+    assert "try: NOT_FOUND" in second and "list: a\nbarrier: end" in third, (second, third)
+
+
+def barriers_from_c():
+    """Who does not come is named; others know each other by names of tasks; what has passed has passed."""
+    at = addresses(3)
+    some = "/job:worker/task:0,/job:worker/task:2"
+    texts = ended(
+        told(at, 0, "barrier=all=700", "barrier=all=60000", f"barrier=some=60000={some}", "barrier=odd=100=/cpu:0",
+             "barrier=strange=60000=/job:ps/task:0", "barrier=end=60000"),
+        told(at, 1, "until=go", "barrier=all=60000", "barrier=end=60000"),
+        told(at, 2, "barrier=all=60000", f"barrier=some=60000={some}", "set=go=1", "barrier=end=60000"))
+    late = "barrier: DEADLINE_EXCEEDED: coordination by /job:worker/replica:0/task:0: 'all': "
+    for text in texts:
+        assert late in text and "/job:worker/replica:0/task:1\n" in text and text.endswith("barrier: end\n"), text
+    assert texts[0].count(late) == 2 and "'/cpu:0' names no task" in texts[0] and "/job:ps" in texts[0], texts[0]
+    assert all("barrier: some" in text for text in (texts[0], texts[2])), texts
+
+
+def errors_from_c():
+    """Of a task, and of the leader: all others are told."""
+    for source in (1, 0):
+        at = addresses(3)
+        commands = [["told=60000", f"set=heard/{i}=1"] for i in range(3)]
+        commands[source] = ["error=the disk is full"]
+        commands[0] += [f"until=heard/{i}" for i in range(3) if i != source]
+        texts = ended(*(told(at, i, *commands[i]) for i in range(3)))
+        for i, text in enumerate(texts):
+            want = "error: reported" if i == source else "told: INTERNAL: Error reported from /job:worker/"
+            assert want in text and ("disk is full" in text or i == source), (source, i, texts)
+
+
+def values_between_both(kinds):
+    """set_config_key_value and get_config_key_value of TensorFlow's, both ways; an error that it reports."""
+    at = addresses(2)
+    c = ["set=from/c=of a program in C", "get=from/tf", "list=from", "told=60000"]
+    workers = [tf2("exchange", at, i) if kind == "tf" else told(at, i, *c) for i, kind in enumerate(kinds)]
+    try:
+        text = ended(workers[kinds.index("shoal")])[0]
+        other = workers[kinds.index("tf")].text()
+    finally:
+        for w in workers:
+            w.kill()
+    assert "get: of TensorFlow\nlist: from\n  from/c = of a program in C\n  from/tf = of TensorFlow\n" in text, text + other
+    assert "told: INTERNAL" in text and "trouble" in text, text + other
+    assert "heard of a program in C" in other, other
+
+
+def trained(kinds, how, tensorflow, kib=0, steps=8):
+    """A strategy in C and TensorFlow's in one group: every step's loss, and the weights, are the same bits in all; the losses
+    those of one process."""
+    at = addresses(len(kinds))
+    programs = {"tf": [sys.executable, TRAIN_TF2, str(steps), how] + ([str(kib)] if kib else []),
+                "shoal": [TRAINER, "multi", str(steps), "sum=1", "optimizer=sgd", f"tensorflow={tensorflow}", f"kib={kib}"]}
+    workers = [Worker(programs[kind], at, i) for i, kind in enumerate(kinds)]
+    said = [re.findall(r"^(?:\d+ -?0x.*|weights \w+)$", text, re.M) for text in ended(*workers)]
+    # Python and C write the same number in two ways.
+    said = [[line if line[0] == "w" else (line.split()[0], float.fromhex(line.split()[1])) for line in one] for one in said]
+    assert len(said[0]) == steps + 1 and all(one == said[0] for one in said), said
+    one = subprocess.run([TRAINER, "one", str(steps), "optimizer=sgd"], capture_output=True, text=True, timeout=PATIENCE)
+    for (_, loss), line in zip(said[0][:-1], one.stdout.splitlines()):
+        assert abs(loss - float.fromhex(line.split()[1])) < 1e-5 * loss, (loss, line)
+
+
+def trained_in_packs():
+    trained(["shoal", "tf"], "packs", 1)
+    trained(["tf", "shoal"], "packs", 1)
+    trained(["shoal", "tf", "shoal"], "packs", 1)
+
+
+def trained_one_by_one():
+    trained(["tf", "shoal"], "eager", 2)
+
+
+def the_example_meets():
+    launch = subprocess.run([SHOAL, "launch", "--ps=0", "--workers=3", "--", MEET], capture_output=True, text=True,
+                            timeout=PATIENCE)
+    assert launch.returncode == 0 and launch.stdout.count("names/worker/2 is process") == 3, launch.stdout + launch.stderr
+
+
+def one_task_alone():
+    """It leads itself, and is all there is."""
+    text = ended(told(addresses(1), 0, "try=a", "set=a=1", "get=a", "barrier=b"))[0]
+    assert "try: NOT_FOUND" in text and text.endswith("set: a\nget: 1\nbarrier: b\n"), text
+
+
 if __name__ == "__main__":
     sys.exit(report([("a program of Shoal's leads TensorFlow's worker", shoal_leads),
                      ("TensorFlow's worker leads a program of Shoal's", tensorflow_leads),
                      ("three workers, of both", three_of_both),
                      ("TensorFlow's workers share values under a server of Shoal's", values_by_key),
+                     ("values from programs in C", values_from_c),
+                     ("barriers from programs in C", barriers_from_c),
+                     ("errors from programs in C", errors_from_c),
+                     ("values and errors with TensorFlow's worker, led by C", lambda: values_between_both(["shoal", "tf"])),
+                     ("values and errors with TensorFlow's worker, which leads", lambda: values_between_both(["tf", "shoal"])),
+                     ("a strategy in C trains with TensorFlow's, gradients in packs", trained_in_packs),
+                     ("a strategy in C trains with TensorFlow's, eagerly", trained_one_by_one),
+                     ("the example", the_example_meets),
+                     ("one task alone", one_task_alone),
                      ("a worker that was killed comes again", a_worker_comes_again)]))

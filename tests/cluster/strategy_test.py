@@ -300,6 +300,20 @@ def test_clusters_that_make_no_sense():
     refused({"cluster": {"worker": [a]}, "task": worker}, "no job \"ps\"", kind="ps")
 
 
+def test_tasks_that_differ_are_told():
+    """Before training: one has another model, more replicas, other buckets, shares out its state. In none is a step run, and
+    nobody waits in vain."""
+    for flags in ("norm=1", "devices=2", "kib=1", "shard=1", "sum=1"):
+        cluster = jobs(2)
+        workers = [Worker(cluster, "worker", 0, 5), Worker(cluster, "worker", 1, 5, flags)]
+        for w in workers:
+            losses, _ = w.ends(1)
+            # Where variables differ, their own collectives may tell so first.
+            told = "the_tasks_differ_in/" if flags[:4] not in ("norm", "devi") else ""
+            assert not losses and told in w.text(), (flags, w.text())
+            assert re.search("Shape mismatch|expected type|joining a group with size", w.text()), (flags, w.text())
+
+
 def example(*command):
     p = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert p.returncode == 0, (p.returncode, p.stdout, p.stderr)

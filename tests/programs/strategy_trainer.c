@@ -11,7 +11,8 @@
  * one says how many were seen; before=1: another model was trained by the same program before; norm=1: with a batch
  * normalisation in it; each=N: so many steps in a run, of which the last one's loss is printed; data=POLICY: the
  * examples are a dataset, dealt out so (1: by file, 2: by element); graph=FILE: it is the node BatchDatasetV2 of that
- * graph; shard=1: the state of the optimizer is shared out.
+ * graph; shard=1: the state of the optimizer is shared out; tensorflow=N: other tasks are
+ * TensorFlow 2's workers, in mode N of shoal_tensorflow.
  *
  * Step k has a batch of 24 rows, of which each task feeds its own. A line for each step has its number and the loss of
  * the whole batch; the last line has a hash of this task's first replica's weights. */
@@ -24,7 +25,7 @@
 enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4, NORM_VARS = 4 };
 
 struct flags {
-  int devices, save, sum, kib, messages, slow, examples, before, norm, each, data, shard;
+  int devices, save, sum, kib, messages, slow, examples, before, norm, each, data, shard, tensorflow;
   const char *dir, *optimizer, *graph;
 };
 
@@ -160,6 +161,7 @@ static struct flags read_flags(int argc, char **argv) {
     if (!strncmp(argv[i], "norm", n)) f.norm = atoi(at);
     if (!strncmp(argv[i], "each", n)) f.each = atoi(at);
     if (!strncmp(argv[i], "data", n)) f.data = atoi(at);
+    if (!strncmp(argv[i], "tensorflow", n)) f.tensorflow = atoi(at);
     if (!strncmp(argv[i], "shard", n)) f.shard = atoi(at);
     if (!strncmp(argv[i], "dir", n)) f.dir = at;
     if (!strncmp(argv[i], "optimizer", n)) f.optimizer = at;
@@ -192,9 +194,10 @@ int main(int argc, char **argv) {
   int64_t steps = argc > 2 ? atoll(argv[2]) : 0;
   struct flags f = read_flags(argc, argv);
   setvbuf(stdout, NULL, _IOLBF, 0);
-  const shoal_strategy_options *options = SHOAL_OPTIONS(
-      shoal_strategy_options, .gradients = f.sum ? SHOAL_REDUCE_SUM : SHOAL_REDUCE_MEAN, .bucket_kib = f.kib,
-      .task_devices = f.devices, .messages = (shoal_dtype)f.messages, .shard_state = f.shard != 0);
+  const shoal_strategy_options *options =
+      SHOAL_OPTIONS(shoal_strategy_options, .gradients = f.sum ? SHOAL_REDUCE_SUM : SHOAL_REDUCE_MEAN,
+                    .bucket_kib = f.kib, .task_devices = f.devices, .messages = (shoal_dtype)f.messages,
+                    .shard_state = f.shard != 0, .tensorflow = (shoal_tensorflow)f.tensorflow);
   shoal_cluster *cluster = NULL;
   shoal_server *server = NULL;
   shoal_strategy *strategy = NULL;
@@ -202,7 +205,7 @@ int main(int argc, char **argv) {
     must(shoal_cluster_from_config(NULL, &cluster), "cluster");
     must(shoal_server_start(SHOAL_OPTIONS(shoal_server_options, .cluster = shoal_cluster_json(cluster),
                                           .job = shoal_cluster_job(cluster), .task = shoal_cluster_task(cluster),
-                                          .cpu_devices = f.devices),
+                                          .cpu_devices = f.devices, .coordination_service = f.tensorflow != 0),
                             &server),
          "server");
     if (!strcmp(shoal_cluster_job(cluster), "ps")) {
@@ -244,7 +247,8 @@ int main(int argc, char **argv) {
   unsigned long long hash = 0;
   const shoal_out to[] = {x, y};
   struct feeder feeder = {.task = task, .tasks = tasks, .examples = f.examples};
-  shoal_out counter = shoal_global_step(g).value, seen = shoal_strategy_read(g, strategy, model.seen);
+  shoal_out counter = shoal_global_step(g).value,
+            seen = f.examples ? shoal_strategy_read(g, strategy, model.seen) : (shoal_out){0};
   if (!f.data && f.examples) hook = shoal_strategy_input_hook(strategy, to, 2, fill, &feeder);
   else if (!f.data) hook = shoal_input_hook((shoal_input){counter, NULL}, to, 2, fill, &feeder);
   SHOAL_TRAIN_SESSION(s, g, .checkpoint_dir = f.dir, .save_steps = f.save, .stop_at_step = steps, .hooks = &hook,

@@ -222,7 +222,8 @@ static shoal_status answer_sequences(struct worker *w, struct wire m, struct tex
 }
 
 /* A task that does not lead counts its own steps in the same table, by what its leader said. */
-static shoal_status check_leads(const struct worker *w) {
+static shoal_status check_leads(struct worker *w) {
+  if (atomic_load(&w->collectives.named)) return NULL;
   char *leader = collectives_leader(&w->collectives, w->spec);
   bool own = !strcmp(leader, w->task);
   free(leader);

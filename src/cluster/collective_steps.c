@@ -136,10 +136,10 @@ static void ask(struct worker *w, int64_t key, struct peer *leader, struct cance
   cancellable_begun(&k->call);
 }
 
-void collective_next_step(struct worker *w, int64_t key, struct cancel *cancel,
+void collective_next_step(struct worker *w, int64_t key, const char *named, struct cancel *cancel,
                           void (*done)(void *arg, shoal_status s, int64_t id), void *arg) {
   struct collectives *c = &w->collectives;
-  char *leader = collectives_leader(c, w->spec);
+  char *leader = named ? mem_strdup(named) : collectives_leader(c, w->spec);
   bool own = !strcmp(leader, w->task);
   struct peer *peer = own ? NULL : find_leader(w, leader);
   uint64_t now = peer ? peer_device_incarnation(peer, "/device:CPU:0") : 0;

@@ -54,6 +54,18 @@ void collectives_release(struct collectives *c) {
   free(c->leader);
 }
 
+shoal_status collectives_check_leader(const char *option, const char *given, const struct cluster_spec *spec,
+                                      char **out) {
+  struct device_spec d;
+  shoal_status unread = device_spec_parse(given, &d);
+  bool read = !unread;
+  shoal_status_free(unread);
+  if (!read || !d.has_job || !d.has_task || d.has_type || !cluster_spec_find(spec, d.job, d.task))
+    return INVALID("%s=%s: expected a task of the cluster, like /job:worker/replica:0/task:0", option, given);
+  *out = mem_printf("/job:%s/replica:0/task:%d", d.job, d.task);
+  return NULL;
+}
+
 char *collectives_leader(const struct collectives *c, const struct cluster_spec *spec) {
   if (c->leader) return mem_strdup(c->leader);
   const char *job = spec->jobs.at[0].name;
@@ -515,7 +527,8 @@ static struct joining *join(struct session_collectives *c, struct step *step, st
   j->rank = -1;
   collective_wire_init(&j->wire);
   j->device = collectives_device(c, m);
-  j->leader = collectives_leader(&s->worker->collectives, s->spec.jobs.n ? &s->spec : s->worker->spec);
+  j->leader = s->leader ? mem_strdup(s->leader)
+                        : collectives_leader(&s->worker->collectives, s->spec.jobs.n ? &s->spec : s->worker->spec);
   return j;
 }
 

@@ -15,7 +15,8 @@
  *   collective_steps.c    steps of several masters that meet have one number, which the leader gives
  *   collective_graph.c    which graphs these are
  *
- * One task leads: that of --collective_group_leader, else the chief, else the first worker. Among Shoal's tasks alone a
+ * One task leads: that of --collective_group_leader, else the chief, else the first worker; in a session whose
+ * ConfigProto names another (experimental.collective_group_leader), that one. Among Shoal's tasks alone a
  * group takes the cheapest algorithm that adds in the order of pairs (collective/schedule.h): the result has the same
  * bits whatever the tasks and the transport. With a task of TensorFlow's in it a group does as that does, ring and
  * tree.
@@ -50,6 +51,7 @@ struct collectives { /* of one worker */
   atomic_int_fast64_t parties;                /* how often, of those in memory and in parcels */
   pthread_mutex_t lock;
   struct strmap sequences;     /* lock: a graph key -> struct step_sequence * */
+  atomic_bool named;           /* a session here names this task as its leader */
   bool coordinated;            /* groups with TensorFlow's tasks in them are of its version 2: see STEP_OF_ALL */
   struct collectives_end *end; /* lock: of those that begin now; with coordinated */
 };
@@ -72,6 +74,10 @@ void collectives_coordinate(struct collectives *c);
 unsigned collectives_call_flags(const struct collectives *c);
 /* All that are under way between tasks end with why, which is taken over. */
 void collectives_break(struct collectives *c, shoal_status why);
+/* A leader's name in full, of a task of the cluster; it may be written as people and TensorFlow's programs do,
+ * "/job:worker/task:0". option: what it was said by. *out is the caller's. */
+shoal_status collectives_check_leader(const char *option, const char *given, const struct cluster_spec *spec,
+                                      char **out);
 /* The leader of a cluster; the caller frees it. */
 char *collectives_leader(const struct collectives *c, const struct cluster_spec *spec);
 
@@ -128,8 +134,9 @@ shoal_status collective_survey(const struct shoal_graph *g, struct collective_su
 
 /* ---- collective_steps.c ---- */
 
-/* The number of the next step of graphs with that key; done is called with an error (consumed) or with it. */
-void collective_next_step(struct worker *w, int64_t key, struct cancel *cancel,
+/* The number of the next step of graphs with that key; done is called with an error (consumed) or with it. leader: whom
+ * the session names; NULL: the cluster's. */
+void collective_next_step(struct worker *w, int64_t key, const char *leader, struct cancel *cancel,
                           void (*done)(void *arg, shoal_status s, int64_t id), void *arg);
 /* The step has ended: the next has another number. */
 void collective_step_over(struct worker *w, int64_t key, int64_t id);

@@ -69,6 +69,7 @@ struct master_config {
   struct session_config said;
   bool isolated, propagated;
   struct cluster_spec spec; /* with propagated */
+  char *leader;             /* of collectives, a task; NULL: as the servers have it */
   struct text bytes;        /* the whole message */
 };
 /* The client's laid over the server's. max_tasks: of a propagated cluster. */

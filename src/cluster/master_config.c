@@ -1,4 +1,5 @@
 /* What a client's ConfigProto says to a master; the rest of it travels to the workers as it is. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cluster/master.h"
@@ -6,6 +7,7 @@
 void master_config_release(struct master_config *c) {
   session_config_release(&c->said);
   cluster_spec_release(&c->spec);
+  free(c->leader);
   text_release(&c->bytes);
 }
 

@@ -182,6 +182,7 @@ static void make_halves(struct creation *k) {
                                        .master_incarnation = (int64_t)s->workers.at[OWN].devices.at[0].incarnation,
                                        .job = name.job,
                                        .task = name.task,
+                                       .leader = s->config.leader,
                                        .spec = s->config.propagated ? &s->config.spec : NULL};
     w->ops->create_session(w, &o, k->deadline, &k->cancel, join_part, &k->join);
   }
@@ -360,6 +361,8 @@ static shoal_status prepare(struct creation *k) {
   atomic_init(&s->connection, k->connection);
   TRY(master_config_read(&s->config, m->server.config, k->config, limits_most(m->server.limits, LIMIT_PEERS)));
   const struct cluster_spec *spec = s->config.propagated ? &s->config.spec : m->server.spec;
+  if (*s->config.said.leader)
+    TRY(collectives_check_leader("collective_group_leader", s->config.said.leader, spec, &s->config.leader));
   if (s->config.propagated) {
     const char *job;
     int task;

@@ -290,7 +290,7 @@ static void have_number(void *arg, shoal_status err, int64_t id) {
 
 static void ask_number(struct step_run *r) {
   struct worker_link *own = &r->session->workers.at[OWN];
-  own->ops->next_step(own, r->key, &r->cancel, have_number, r);
+  own->ops->next_step(own, r->key, r->session->config.leader, &r->cancel, have_number, r);
 }
 
 void step_run_begin(struct step_run *r) {

@@ -263,18 +263,13 @@ static shoal_status check_limits(const shoal_server_options *o) {
   return NULL;
 }
 
-/* The leader's name in full: "/job:worker/task:0" is how people and TensorFlow's programs write it, too. */
-static shoal_status check_leader(const char *given, const struct cluster_spec *spec, char **out) {
-  struct device_spec d;
-  if (!given) return NULL;
-  shoal_status unread = device_spec_parse(given, &d);
-  bool read = !unread;
-  shoal_status_free(unread);
-  if (!read || !d.has_job || !d.has_task || d.has_type || !cluster_spec_find(spec, d.job, d.task))
-    return INVALID("--collective_group_leader=%s: expected a task of the cluster, like /job:worker/replica:0/task:0",
-                   given);
-  *out = mem_printf("/job:%s/replica:0/task:%d", d.job, d.task);
-  return NULL;
+/* Who leads, by the option or by the server's own ConfigProto. */
+static shoal_status find_leader(const char *option, const struct session_config *c, const struct cluster_spec *spec,
+                                char **out) {
+  if (option) return collectives_check_leader("--collective_group_leader", option, spec, out);
+  return *c->leader
+             ? collectives_check_leader("the server's ConfigProto: collective_group_leader", c->leader, spec, out)
+             : NULL;
 }
 
 /* Devices by their counts ("GPU=2"), laid over what the ConfigProto says. */
@@ -344,12 +339,12 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   TRY(choose_host(o, host, &bind_host));
   if (o->file_root) TRY(file_roots_new(o->file_root, &s->files));
   TRY(check_limits(o));
-  TRY(check_leader(o->collective_group_leader, &s->spec, &s->collective_leader));
   if (o->http_host && !o->http_port) return INVALID("--http_host=%s without --http_port: which port?", o->http_host);
   if (o->max_tensor_bytes) buffer_set_limit((size_t)o->max_tensor_bytes);
   s->exit_with_job_ms = o->exit_with_job_ms;
   struct session_config config = {0};
   TRY(read_config(o, &config));
+  TRY(find_leader(o->collective_group_leader, &config, &s->spec, &s->collective_leader));
   if (o->config_size) text_add(&s->config, o->config, o->config_size);
   TRY(peers_new(s->tls, o->peer_timeout_ms, !o->no_fast_path, &s->peers));
   s->worker = worker_new(&(struct worker_options){.task = s->task,

@@ -154,6 +154,8 @@ static struct worker_session *session_new(struct worker *w, const struct worker_
   s->number = ++w->made;
   s->task = o->job ? mem_printf("/job:%s/replica:0/task:%d", o->job, o->task) : mem_strdup(w->task);
   if (o->spec) cluster_spec_copy(&s->spec, o->spec);
+  if (o->leader) s->leader = mem_strdup(o->leader);
+  if (o->leader && !strcmp(o->leader, s->task)) atomic_store(&w->collectives.named, true);
   s->isolated = o->isolated;
   s->master = mem_strdup(o->master ? o->master : "");
   s->master_incarnation = o->master_incarnation;
@@ -196,6 +198,7 @@ void worker_session_unref(struct worker_session *s) {
   pthread_mutex_destroy(&s->lock);
   free(s->handle);
   free(s->task);
+  free(s->leader);
   free(s->master);
   free(s);
 }

@@ -89,6 +89,7 @@ struct worker_session {
   int64_t number;           /* what it is called where others read it */
   char *task;               /* this task's name in the session: the worker's, unless a cluster was propagated */
   struct cluster_spec spec; /* propagated; empty: the worker's */
+  char *leader;             /* of collectives; NULL: the worker's */
   char **device_names;      /* [n_devices], in the session's terms */
   bool isolated;
   struct resource_mgr **resources; /* [n_devices] */

@@ -78,9 +78,9 @@ static struct rendezvous *rendezvous(struct worker_link *w, int64_t step_id) {
   return steps_get(w->local->steps, step_id);
 }
 
-static void next_step(struct worker_link *w, int64_t key, struct cancel *cancel,
+static void next_step(struct worker_link *w, int64_t key, const char *leader, struct cancel *cancel,
                       void (*done)(void *arg, shoal_status s, int64_t id), void *arg) {
-  collective_next_step(w->local, key, cancel, done, arg);
+  collective_next_step(w->local, key, leader, cancel, done, arg);
 }
 
 static void step_over(struct worker_link *w, int64_t key, int64_t id) { collective_step_over(w->local, key, id); }

@@ -31,6 +31,7 @@ struct worker_session_options {
   const char *job; /* with a propagated cluster: what this task is called in it; NULL: none */
   int task;
   const struct cluster_spec *spec; /* the propagated cluster; NULL: none */
+  const char *leader;              /* of collectives, a task as its name was given; NULL: the cluster's */
   bool remote;                     /* opened by another task: it counts, on that connection */
   struct rpc_origin from;
 };
@@ -96,7 +97,7 @@ struct worker_ops {
   void (*enroll)(const struct worker_link *w, struct roll *roll);
   /* Only of the worker in this process, NULL elsewhere: */
   /* Numbers of steps that meet steps of other masters: collectives.h. */
-  void (*next_step)(struct worker_link *w, int64_t key, struct cancel *cancel,
+  void (*next_step)(struct worker_link *w, int64_t key, const char *leader, struct cancel *cancel,
                     void (*done)(void *arg, shoal_status s, int64_t id), void *arg);
   void (*step_over)(struct worker_link *w, int64_t key, int64_t id);
   /* A step's rendezvous, where a client's feeds and fetches meet it; a reference. */

@@ -126,6 +126,14 @@ static void get_status(struct worker_link *w, int64_t deadline, struct cancel *c
 
 /* ---- sessions ---- */
 
+/* Where TensorFlow has it, whose workers look for it in their servers' own. */
+static void put_leader(struct text *m, const char *leader) {
+  size_t config = begin_ServerDef_default_session_config(m), experimental = begin_ConfigProto_experimental(m);
+  put_ConfigProto_Experimental_collective_group_leader(m, leader);
+  wire_end(m, experimental);
+  wire_end(m, config);
+}
+
 static void create_session(struct worker_link *w, const struct worker_session_options *o, int64_t deadline,
                            struct cancel *cancel, worker_done done, void *arg) {
   struct text m = {0};
@@ -139,6 +147,7 @@ static void create_session(struct worker_link *w, const struct worker_session_op
   if (o->job) put_ServerDef_job_name(&m, o->job);
   if (o->job) put_ServerDef_task_index(&m, o->task);
   put_ServerDef_protocol(&m, "grpc");
+  if (o->leader) put_leader(&m, o->leader);
   wire_end(&m, def);
   if (o->isolated) put_CreateWorkerSessionRequest_isolate_session_state(&m, 1);
   put_CreateWorkerSessionRequest_master_task(&m, o->master);

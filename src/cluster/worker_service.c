@@ -51,20 +51,29 @@ shoal_status debug_options_check(struct wire w) {
   return NULL;
 }
 
-/* ServerDef: a propagated cluster, and what this task is called in it. */
-static shoal_status read_server_def(struct wire w, int64_t max_tasks, struct cluster_spec *spec, char **job,
-                                    int *task) {
+/* Who leads the session's collectives; NULL: it does not say. */
+static void read_leader(struct wire config, char **leader) {
+  struct wire experimental;
+  if (!find_ConfigProto_experimental(config, &experimental)) return;
+  for (struct wire_field f; wire_next(&experimental, &f) == WIRE_FIELD;)
+    if (f.tag == ConfigProto_Experimental_collective_group_leader && f.size) set_string(leader, &f);
+}
+
+/* ServerDef: a propagated cluster, what this task is called in it, and who leads collectives. */
+static shoal_status read_server_def(struct wire w, int64_t max_tasks, struct cluster_spec *spec, char **job, int *task,
+                                    char **leader) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.tag == ServerDef_cluster) TRY(cluster_spec_from_proto(spec, f.data, f.size, max_tasks));
     if (f.tag == ServerDef_job_name) set_string(job, &f);
     if (f.tag == ServerDef_task_index) *task = (int)f.value;
+    if (f.tag == ServerDef_default_session_config) read_leader(wire_inside(&f), leader);
   }
   return NULL;
 }
 
 void worker_service_create_session(struct worker *w, struct rpc_call *c) {
   struct wire m;
-  char *handle = mem_strdup(""), *master = mem_strdup(""), *job = NULL;
+  char *handle = mem_strdup(""), *master = mem_strdup(""), *job = NULL, *named = NULL, *leader = NULL;
   struct cluster_spec spec = {0};
   struct worker_session_options o = {0};
   enum wire_step step = WIRE_END;
@@ -72,7 +81,7 @@ void worker_service_create_session(struct worker *w, struct rpc_call *c) {
   for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
     if (f.tag == CreateWorkerSessionRequest_session_handle) set_string(&handle, &f);
     if (f.tag == CreateWorkerSessionRequest_server_def)
-      s = read_server_def(wire_inside(&f), limits_most(w->limits, LIMIT_PEERS), &spec, &job, &o.task);
+      s = read_server_def(wire_inside(&f), limits_most(w->limits, LIMIT_PEERS), &spec, &job, &o.task, &named);
     if (f.tag == CreateWorkerSessionRequest_isolate_session_state) o.isolated = f.value != 0;
     if (f.tag == CreateWorkerSessionRequest_master_task) set_string(&master, &f);
     if (f.tag == CreateWorkerSessionRequest_master_incarnation) o.master_incarnation = (int64_t)f.value;
@@ -90,12 +99,17 @@ void worker_service_create_session(struct worker *w, struct rpc_call *c) {
       const char *self = job ? cluster_spec_find(&spec, job, o.task) : NULL;
       if (!w->client_clusters) s = cluster_spec_admit(w->spec, &spec, self, w->task);
     }
+    if (!s && named)
+      s = collectives_check_leader("collective_group_leader", named, spec.jobs.n ? &spec : w->spec, &leader);
+    o.leader = leader;
     if (!s) s = worker_create_session(w, &o);
   }
   cluster_spec_release(&spec);
   free(handle);
   free(master);
   free(job);
+  free(named);
+  free(leader);
   rpc_call_fail(c, s);
 }
 

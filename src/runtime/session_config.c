@@ -98,10 +98,24 @@ static shoal_status read_filter(struct session_config *c, const struct wire_fiel
   return NULL;
 }
 
-static void read_experimental(struct session_config *c, struct wire w) {
-  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
+static shoal_status read_leader(struct session_config *c, const struct wire_field *f) {
+  if (f->size >= sizeof c->leader || memchr(f->data, 0, f->size))
+    return INVALID("collective_group_leader: no name of a task: it has %zu characters", f->size);
+  snprintf(c->leader, sizeof c->leader, "%.*s", (int)f->size, (const char *)f->data);
+  return NULL;
+}
+
+static shoal_status read_experimental(struct session_config *c, struct wire w) {
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.tag == ConfigProto_Experimental_share_session_state_in_clusterspec_propagation)
       c->shared_state = f.value != 0;
+    if (f.tag == ConfigProto_Experimental_collective_group_leader) TRY(read_leader(c, &f));
+    if (f.tag == ConfigProto_Experimental_collective_nccl) c->nccl = f.value != 0;
+  }
+  return c->nccl ? UNIMPLEMENTED(
+                       "config.experimental.collective_nccl: there is no NCCL here; without it collectives go "
+                       "through host memory")
+                 : NULL;
 }
 
 shoal_status session_config_read(struct session_config *c, struct wire w) {
@@ -120,7 +134,7 @@ shoal_status session_config_read(struct session_config *c, struct wire w) {
     if (f.tag == ConfigProto_graph_options) graph_options_read(c, wire_inside(&f));
     if (f.tag == ConfigProto_session_inter_op_thread_pool) c->own_threads = true;
     if (f.tag == ConfigProto_cluster_def) c->cluster_def = wire_inside(&f);
-    if (f.tag == ConfigProto_experimental) read_experimental(c, wire_inside(&f));
+    if (f.tag == ConfigProto_experimental) TRY(read_experimental(c, wire_inside(&f)));
   }
   return step == WIRE_BROKEN ? INVALID("ConfigProto does not parse as a protocol buffer") : NULL;
 }

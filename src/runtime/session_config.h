@@ -9,7 +9,7 @@
 #include "device/device.h"
 #include "shoal/session.h"
 
-enum { MAX_DEVICE_TYPES = 8 };
+enum { MAX_DEVICE_TYPES = 8, MAX_TASK_NAME = 192 };
 
 struct session_config {
   struct device_count devices[MAX_DEVICE_TYPES]; /* device_count, of the types there are here */
@@ -22,6 +22,8 @@ struct session_config {
   int64_t operation_timeout_ms; /* of steps that have no time-out of their own; 0: none */
   bool as_is;                   /* graph_options: the graph is to be run without rewrites */
   int64_t cost_every;           /* graph_options.build_cost_model */
+  char leader[MAX_TASK_NAME];   /* experimental.collective_group_leader, as it came; "": none */
+  bool nccl;                    /* experimental.collective_nccl */
   VEC(char *) filters;          /* device_filters, as they came */
   struct wire cluster_def;      /* in the message; empty: none */
 };

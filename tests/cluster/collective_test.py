@@ -98,14 +98,14 @@ def across_tasks(cluster):
     across(cluster, [(0, 0), (0, 1), (1, 2)])
 
 
-def clients(cluster, ranks, v2, steps=5, **options):
+def clients(cluster, ranks, v2, steps=5, config=None, **options):
     """A client of each task at a time, each with a graph of its own; what each got or what it failed with."""
     tasks = sorted({t for t, _ in ranks})
     results = {}
 
     def client(task):
         try:
-            with tf.Graph().as_default(), tf.Session(cluster.target("worker", task)) as s:
+            with tf.Graph().as_default(), tf.Session(cluster.target("worker", task), config=config) as s:
                 made, wanted = build(ranks, v2, mine=task)
                 for _ in range(steps):
                     check(s.run(made, **options), wanted)
@@ -515,6 +515,35 @@ def another_leads():
                   "1 of 2 members came: /job:worker/replica:0/task:0/device:CPU:0")
 
 
+def config(leader, **said):
+    return tf.ConfigProto(experimental=tf.ConfigProto.Experimental(collective_group_leader=leader, **said))
+
+
+def a_session_names_its_leader():
+    """By clients of each task, with numbers of steps from the leader that their sessions name, beside sessions that do not;
+    who is no task, and NCCL, are refused by name."""
+    with Cluster(worker=["shoal"] * 3) as c:
+        ask = lambda task: Client(c.target("worker", task)).worker("GetStepSequence", (1, 5))
+        wrong(lambda: ask(2), "INTERNAL", "non-group-leader")
+        clients(c, [(0, 0), (1, 0)], False, config=config("/job:worker/task:2"))
+        clients(c, [(0, 0), (1, 0), (2, 0)], True, config=config("/job:worker/replica:0/task:2"))
+        ask(2)
+        wrong(lambda: ask(1), "INTERNAL", "non-group-leader")
+        across(c, [(0, 0), (1, 0)])
+        for said, error, text in ((config("/job:worker/task:7"), tf.errors.InvalidArgumentError, "/job:worker/task:7: expected a task"),
+                                  (config("", collective_nccl=True), tf.errors.UnimplementedError, "collective_nccl")):
+            with tf.Graph().as_default():
+                fails(lambda: tf.Session(c.target("worker", 0), config=said).run(tf.constant(1)), error, text)
+
+
+def a_servers_config_names_its_leader():
+    flags = ["--session_config=experimental { collective_group_leader: '/job:worker/task:1' }"]
+    with Cluster(worker=["shoal"] * 2, flags=flags) as c:
+        clients(c, [(0, 0), (1, 0)], False)
+        Client(c.target("worker", 1)).worker("GetStepSequence", (1, 5))
+        wrong(lambda: Client(c.target("worker", 0)).worker("GetStepSequence", (1, 5)), "INTERNAL", "non-group-leader")
+
+
 def mixed(kinds):
     with Cluster(worker=kinds) as c:
         ranks = [(t, 0) for t in range(len(kinds))]
@@ -532,7 +561,8 @@ if __name__ == "__main__":
                       [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, three_tasks, in_shared_memory, many_together,
                                                                   shapes_that_change, messages_of_bfloat16, steps_of_one,
                                                                   more_groups_than_there_is_memory_for,
-                                                                  without_the_fast_path, another_leads)] +
+                                                                  without_the_fast_path, another_leads, a_session_names_its_leader,
+                                                                  a_servers_config_names_its_leader)] +
                       [("led by shoal, with tensorflow", lambda: mixed(["shoal", "tf", "shoal"])),
                        ("led by tensorflow", lambda: mixed(["tf", "shoal"]))])
     sys.exit(code)

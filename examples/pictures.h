@@ -4,7 +4,9 @@
  * A step's pictures are known by its number (shoal_batches), so a run that goes on sees what it would have seen: all
  * kinds can be asked for any picture. Records are found by one pass over the file, which is mapped; that their lengths
  * lead to its end is checked, their contents by the ops that parse them. Files are decoded and scaled by ops too, in a
- * session of this program's own, on the CPU; what is fed to the model are bytes, [batch, side, side, 3].
+ * session of this program's own, on the CPU, by several threads, while the step before runs; what is fed to the model
+ * are bytes, [batch, side, side, 3]. To train with, pictures may be changed at random: cut out of one that is an eighth
+ * larger, and turned round. How follows from the step and the place in it.
  *
  *   TFRecords    uint64 length, uint32 checksum, data, uint32 checksum */
 #ifndef EXAMPLES_PICTURES_H
@@ -16,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ahead.h"
 #include "common.h"
 
 struct picture {
@@ -29,14 +32,17 @@ struct pictures {
   struct picture *at;
   int64_t n, room, classes;
   shoal_tensor *bytes, *labels; /* of IDX: [n, h, w] or [n, h, w, channels]; [n] */
-  int64_t side;
+  int64_t side, scaled;         /* of what is fed; of what is cut from, which is more where it is changed at random */
   /* How one is decoded. */
   shoal_graph *g;
   shoal_session *session;
   shoal_out in, out, label; /* bytes; [side, side, 3]; of a record */
-  /* Which are in a batch. */
+  /* Which are in a batch, and who makes them. */
   shoal_batches *batches;
-  int64_t batch;
+  int64_t batch, readers;
+  uint64_t seed;
+  struct ahead ahead;
+  char error[512]; /* what went wrong with one; "": nothing */
 };
 
 static inline void refuse_pictures(const char *path, const char *what) {
@@ -122,13 +128,14 @@ static inline void add_records(struct pictures *p, const char *path) {
 
 /* ---- IDX ---- */
 
-/* Are there files as MNIST has them? PATH/train-images-idx3-ubyte, plain or gzipped, and labels beside them. */
-static inline bool add_idx(struct pictures *p, const char *path) {
+/* Are there files as MNIST has them? PATH/train-images-idx3-ubyte (which: "train"), plain or gzipped, and labels beside
+ * them. */
+static inline bool add_idx(struct pictures *p, const char *path, const char *which) {
   static const char *const ends[] = {"", ".gz"};
   for (int i = 0; i < 2; i++) {
     char images[4096], labels[4096];
-    snprintf(images, sizeof images, "%s/train-images-idx3-ubyte%s", path, ends[i]);
-    snprintf(labels, sizeof labels, "%s/train-labels-idx1-ubyte%s", path, ends[i]);
+    snprintf(images, sizeof images, "%s/%s-images-idx3-ubyte%s", path, which, ends[i]);
+    snprintf(labels, sizeof labels, "%s/%s-labels-idx1-ubyte%s", path, which, ends[i]);
     if (access(images, F_OK)) continue;
     check(shoal_read_idx(images, &p->bytes));
     check(shoal_read_idx(labels, &p->labels));
@@ -196,7 +203,7 @@ static inline void open_decoder(struct pictures *p) {
     picture = p->at[0].path ? shoal_read_file(p->g, p->in) : parse_record(p, p->in);
     picture = decode(p->g, picture);
   }
-  p->out = scale_to(p->g, picture, p->side);
+  p->out = scale_to(p->g, picture, p->scaled);
   shoal_pop_device(p->g);
   if (shoal_report(p->g)) exit(1);
   check(shoal_session_open(p->g, NULL, &p->session));
@@ -216,63 +223,160 @@ static inline shoal_tensor *picture_input(const struct pictures *p, int64_t i) {
   return in;
 }
 
-/* Picture i to `to`, side x side x 3 bytes; returns its label. */
-static inline int64_t make_picture(const struct pictures *p, int64_t i, unsigned char *to) {
+/* Where a picture is cut out, and whether it is turned round. */
+struct cut {
+  int64_t row, column;
+  bool mirrored;
+};
+
+/* salt: of the step and the place in it; 0: the middle, as it is. */
+static inline struct cut choose_cut(const struct pictures *p, uint64_t salt) {
+  int64_t room = p->scaled - p->side;
+  struct cut c = {room / 2, room / 2, false};
+  if (!salt || !room) return c;
+  uint64_t x = (salt + p->seed) * 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  c.row = (int64_t)((x >> 8) % (uint64_t)(room + 1));
+  c.column = (int64_t)((x >> 32) % (uint64_t)(room + 1));
+  c.mirrored = x & 1;
+  return c;
+}
+
+static inline void cut_out(const struct pictures *p, struct cut c, const unsigned char *from, unsigned char *to) {
+  for (int64_t row = 0; row < p->side; row++)
+    for (int64_t column = 0; column < p->side; column++) {
+      int64_t at = c.column + (c.mirrored ? p->side - 1 - column : column);
+      memcpy(to + (row * p->side + column) * 3, from + ((row + c.row) * p->scaled + at) * 3, 3);
+    }
+}
+
+/* Picture i to `to`, side x side x 3 bytes, and its label. */
+static inline shoal_status make_picture(const struct pictures *p, int64_t i, uint64_t salt, unsigned char *to,
+                                        int64_t *label) {
   shoal_tensor *in = picture_input(p, i), *out = NULL;
-  int64_t label = p->bytes ? ((const unsigned char *)shoal_tensor_const_data(p->labels))[i] : p->at[i].label;
-  shoal_status s =
-      p->label.node
-          ? shoal_session_step(p->session, SHOAL_FEED(p->in, in), SHOAL_FETCH(p->out, &out, p->label, &label), NULL)
-          : shoal_session_step(p->session, SHOAL_FEED(p->in, in), SHOAL_FETCH(p->out, &out), NULL);
-  if (s) {
-    fprintf(stderr, "%s: picture %lld%s%s: %s\n", program_name, (long long)i, p->bytes || !p->at[i].path ? "" : ", ",
-            p->bytes || !p->at[i].path ? "" : p->at[i].path, shoal_status_message(s));
-    exit(1);
-  }
-  memcpy(to, shoal_tensor_const_data(out), (size_t)(p->side * p->side * 3));
+  shoal_status s;
+  *label = p->bytes ? ((const unsigned char *)shoal_tensor_const_data(p->labels))[i] : p->at[i].label;
+  if (p->label.node)
+    s = shoal_session_step(p->session, SHOAL_FEED(p->in, in), SHOAL_FETCH(p->out, &out, p->label, label), NULL);
+  else s = shoal_session_step(p->session, SHOAL_FEED(p->in, in), SHOAL_FETCH(p->out, &out), NULL);
+  if (!s) cut_out(p, choose_cut(p, salt), (const unsigned char *)shoal_tensor_const_data(out), to);
   shoal_tensor_unref(in);
   shoal_tensor_unref(out);
-  return label;
+  return s;
 }
 
 /* ---- batches ---- */
 
-static inline struct pictures open_pictures(const char *path, int64_t side, int64_t classes, int64_t batch,
-                                            int64_t seed) {
-  struct pictures p;
-  struct stat s;
-  memset(&p, 0, sizeof p);
-  p.side = side;
-  p.batch = batch;
-  if (stat(path, &s)) refuse_pictures(path, strerror(errno));
-  if (!S_ISDIR(s.st_mode)) add_records(&p, path);
-  else if (!add_idx(&p, path)) add_folder(&p, path);
-  p.classes = classes;
-  check_given(shoal_batches_new(p.n, batch, (uint64_t)seed, 0, 1, &p.batches));
-  open_decoder(&p);
-  return p;
+/* One thread's share of a batch: every so-manieth picture. */
+struct reader {
+  const struct pictures *p;
+  pthread_t thread;
+  bool running;
+  const int64_t *row;
+  int64_t first, n;
+  uint64_t salt; /* of the batch; 0: nothing is changed */
+  unsigned char *to;
+  int32_t *label;
+  char error[512];
+};
+
+static inline void read_one(struct reader *r, int64_t i) {
+  const struct pictures *p = r->p;
+  int64_t label = 0, size = p->side * p->side * 3;
+  const char *path = p->bytes || !p->at[r->row[i]].path ? "" : p->at[r->row[i]].path;
+  shoal_status s = make_picture(p, r->row[i], r->salt ? r->salt + (uint64_t)i : 0, r->to + i * size, &label);
+  if (s)
+    snprintf(r->error, sizeof r->error, "picture %lld%s%s: %s", (long long)r->row[i], *path ? ", " : "", path,
+             shoal_status_message(s));
+  else if (label < 0 || label >= p->classes)
+    snprintf(r->error, sizeof r->error, "picture %lld is of class %lld; --classes=%lld", (long long)r->row[i],
+             (long long)label, (long long)p->classes);
+  shoal_status_free(s);
+  r->label[i] = (int32_t)label;
 }
 
-/* The pictures of a step, [batch, side, side, 3] of bytes, and their labels. */
-static inline shoal_status fill_pictures(void *arg, int64_t position, shoal_tensor **values) {
-  struct pictures *p = (struct pictures *)arg;
-  const int64_t dims[] = {p->batch, p->side, p->side, 3}, *row = shoal_batches_at(p->batches, position);
-  check(shoal_tensor_new(SHOAL_UINT8, 4, dims, &values[0]));
-  check(shoal_tensor_new(SHOAL_INT32, 1, dims, &values[1]));
-  unsigned char *to = (unsigned char *)shoal_tensor_data(values[0]);
-  for (int64_t i = 0; i < p->batch; i++) {
-    int64_t label = make_picture(p, row[i], to + i * p->side * p->side * 3);
-    if (label < 0 || label >= p->classes) {
-      fprintf(stderr, "%s: picture %lld is of class %lld; --classes=%lld\n", program_name, (long long)row[i],
-              (long long)label, (long long)p->classes);
-      exit(1);
-    }
-    ((int32_t *)shoal_tensor_data(values[1]))[i] = (int32_t)label;
-  }
+static inline void *read_share(void *arg) {
+  struct reader *r = (struct reader *)arg;
+  for (int64_t i = r->first; i < r->n && !*r->error; i += r->p->readers) read_one(r, i);
   return NULL;
 }
 
+/* These pictures as two tensors: [n, side, side, 3] of bytes, [n] of labels. */
+static inline void make_rows(struct pictures *p, const int64_t *rows, int64_t n, uint64_t salt, shoal_tensor **values) {
+  const int64_t dims[] = {n, p->side, p->side, 3};
+  struct reader *reader = (struct reader *)calloc((size_t)p->readers, sizeof *reader);
+  if (!reader) refuse("no memory for so many --readers");
+  check(shoal_tensor_new(SHOAL_UINT8, 4, dims, &values[0]));
+  check(shoal_tensor_new(SHOAL_INT32, 1, dims, &values[1]));
+  for (int64_t k = 0; k < p->readers; k++) {
+    struct reader *r = &reader[k];
+    r->p = p;
+    r->row = rows;
+    r->first = k;
+    r->n = n;
+    r->salt = salt;
+    r->to = (unsigned char *)shoal_tensor_data(values[0]);
+    r->label = (int32_t *)shoal_tensor_data(values[1]);
+    r->running = k + 1 < p->readers && !pthread_create(&r->thread, NULL, read_share, r);
+    if (!r->running) read_share(r); /* the last share is our own */
+  }
+  for (int64_t k = 0; k < p->readers; k++) {
+    if (reader[k].running) pthread_join(reader[k].thread, NULL);
+    if (*reader[k].error && !*p->error) memcpy(p->error, reader[k].error, sizeof p->error);
+  }
+  free(reader);
+}
+
+static inline void make_batch(void *arg, int64_t step, shoal_tensor **values) {
+  struct pictures *p = (struct pictures *)arg;
+  uint64_t salt = p->scaled > p->side ? (uint64_t)(step + 1) << 20 : 0;
+  make_rows(p, shoal_batches_at(p->batches, step), p->batch, salt, values);
+}
+
+static inline void check_pictures(const struct pictures *p) {
+  if (!*p->error) return;
+  fprintf(stderr, "%s: %s\n", program_name, p->error);
+  exit(1);
+}
+
+/* For the hook that feeds: the pictures of a step, and the next ones are begun. */
+static inline shoal_status fill_pictures(void *arg, int64_t position, shoal_tensor **values) {
+  struct pictures *p = (struct pictures *)arg;
+  ahead_take(&p->ahead, position, values);
+  check_pictures(p);
+  ahead_begin(&p->ahead, position + 1);
+  return NULL;
+}
+
+/* What pictures are read for. */
+struct reading {
+  int64_t side, classes, batch, readers, seed;
+  bool changed; /* at random, for training */
+  bool test;    /* of IDX those to test with, t10k-..., if they are there */
+};
+
+/* The result stays where it is: threads know its address. */
+static inline void open_pictures(struct pictures *p, const char *path, const struct reading *r) {
+  struct stat s;
+  memset(p, 0, sizeof *p);
+  p->side = r->side;
+  p->scaled = r->changed ? (r->side * 9 + 7) / 8 : r->side;
+  p->batch = r->batch;
+  p->readers = r->readers;
+  p->seed = (uint64_t)r->seed;
+  p->ahead.make = make_batch;
+  p->ahead.arg = p;
+  if (stat(path, &s)) refuse_pictures(path, strerror(errno));
+  if (!S_ISDIR(s.st_mode)) add_records(p, path);
+  else if (!(r->test && add_idx(p, path, "t10k")) && !add_idx(p, path, "train")) add_folder(p, path);
+  p->classes = r->classes;
+  check_given(shoal_batches_new(p->n, r->batch, p->seed, 0, 1, &p->batches));
+  open_decoder(p);
+}
+
 static inline void close_pictures(struct pictures *p) {
+  ahead_end(&p->ahead);
   check(shoal_session_close(p->session));
   shoal_graph_free(p->g);
   for (int64_t i = 0; p->at && i < p->n; i++) free(p->at[i].path);

@@ -180,6 +180,40 @@ def test_goes_on_as_if_nothing_had_been():
             assert "restored" in text and losses(text) == {i: whole[i] for i in (4, 5)}, (more, whole, text)
 
 
+def test_changed_at_random():
+    """Pictures are cut out and turned round by the step's number: readers and a new start change nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = write_idx(f"{folder}/idx", *some_pictures())
+        flags = [*MODEL, data, "--steps=5", "--augment"]
+        saves = ["--save_checkpoint_steps=1", f"--checkpoint_dir={folder}/out"]
+        plain = losses(resnet(*MODEL, data, "--steps=5"))
+        one = losses(resnet(*flags, *saves, "--readers=1"))
+        assert one == losses(resnet(*flags, "--readers=7")) != plain, (one, plain)
+        with open(f"{folder}/out/checkpoint", "w") as f:
+            f.write('model_checkpoint_path: "model.ckpt-3"\n')
+        assert losses(resnet(*flags, *saves)) == {i: one[i] for i in (4, 5)}
+        assert "--augment is for --data" in resnet("--augment", code=2)
+
+
+def test_accuracy():
+    """The trained model, by its moving averages, on what it learnt, again later, and on other pictures."""
+    pictures, labels = some_pictures(25)
+    with tempfile.TemporaryDirectory() as folder:
+        data = write_idx(f"{folder}/idx", pictures, labels)
+        flags = ["--blocks=1,1,1,1", "--width=8", f"--image_size={SIDE}", "--classes=5", "--batch=10", data,
+                 f"--eval_data={folder}/idx", f"--checkpoint_dir={folder}/out"]
+        accuracy = lambda text: float(re.search(r"accuracy (\S+) of 25 pictures", text)[1])
+        learnt = resnet(*flags, "--steps=60", "--log_steps=20", "--learning_rate=0.05")
+        assert accuracy(learnt) > 0.6, learnt
+        assert accuracy(resnet(*flags, "--steps=0")) == accuracy(learnt)
+        half = resnet(*flags, "--steps=0", "--dtype=bfloat16")
+        assert abs(accuracy(half) - accuracy(learnt)) < 0.2, half
+        for name, a in (("images-idx3", pictures), ("labels-idx1", (labels + 1) % 5)):  # all labels are wrong
+            with open(f"{folder}/idx/t10k-{name}-ubyte", "wb") as f:
+                f.write(struct.pack(">I", 0x800 + a.ndim) + struct.pack(f">{a.ndim}I", *a.shape) + a.tobytes())
+        assert accuracy(resnet(*flags, "--steps=0")) < 0.4
+
+
 def test_on_a_device():
     a, b = (losses(resnet(*MODEL, "--steps=3", f"--device={d}", env={"SHOAL_SOFT_GPUS": "1"})) for d in ("CPU", "GPU"))
     assert a == b and len(a) == 3, (a, b)

@@ -110,11 +110,12 @@ struct writer {
   const struct settings *s;
   const struct tokens *tokens;
   struct words words;
-  shoal_out in, last, logits; /* [1, time] tokens; which of them is the last one; [vocab] */
-  int64_t time, written;
+  shoal_var *kept;
+  shoal_out in, place, logits; /* [1, 1], a token; [1], where it stands; [1, vocab], what may follow */
   uint64_t random;
-  int32_t *token; /* [time] */
-  float *chance;  /* [vocab] */
+  int32_t *token;       /* [context] */
+  shoal_tensor *latest; /* logits of the last token */
+  float *chance;        /* [vocab] */
 };
 
 static double draw(struct writer *w) {
@@ -157,54 +158,66 @@ static int32_t choose(struct writer *w, const float *logit) {
   return (int32_t)best;
 }
 
-/* One more token behind the n there are; where there is no more room, the first one goes. */
-static int64_t write_one(struct writer *w, shoal_session *session, int64_t n) {
-  shoal_tensor *in, *last, *out;
-  const int64_t dims[] = {1, w->time};
-  const int32_t at = (int32_t)n - 1;
-  check(shoal_tensor_from(SHOAL_INT32, 2, dims, w->token, (size_t)w->time * sizeof *w->token, &in));
-  check(shoal_tensor_from(SHOAL_INT32, 0, NULL, &at, sizeof at, &last));
-  check(shoal_session_step(session, SHOAL_FEED(w->in, in, w->last, last), SHOAL_FETCH(w->logits, &out), NULL));
-  int32_t next = choose(w, (const float *)shoal_tensor_const_data(out));
+/* The model reads token number i. */
+static void read_token(struct writer *w, shoal_session *session, int64_t i) {
+  const int64_t dims[] = {1, 1};
+  const int32_t at = (int32_t)i;
+  shoal_tensor *in, *place;
+  check(shoal_tensor_from(SHOAL_INT32, 2, dims, &w->token[i], sizeof *w->token, &in));
+  check(shoal_tensor_from(SHOAL_INT32, 1, dims, &at, sizeof at, &place));
+  shoal_tensor_unref(w->latest);
+  check(shoal_session_step(session, SHOAL_FEED(w->in, in, w->place, place), SHOAL_FETCH(w->logits, &w->latest), NULL));
   shoal_tensor_unref(in);
-  shoal_tensor_unref(last);
-  shoal_tensor_unref(out);
-  if (n == w->time) memmove(w->token, w->token + 1, (size_t)--n * sizeof *w->token);
-  w->token[n] = next;
+  shoal_tensor_unref(place);
+}
+
+/* One more token behind the n there are. Where there is no more room, the later half is read anew, as a beginning. */
+static int64_t write_one(struct writer *w, shoal_session *session, int64_t n) {
+  int32_t next = choose(w, (const float *)shoal_tensor_const_data(w->latest));
   print_token(&w->words, w->tokens->text, next);
   fflush(stdout);
+  if (n == w->s->model.context) {
+    int64_t half = n / 2;
+    memmove(w->token, w->token + n - half, (size_t)half * sizeof *w->token);
+    for (n = 0; n < half; n++) read_token(w, session, n);
+  }
+  w->token[n] = next;
+  read_token(w, session, n);
   return n + 1;
+}
+
+/* What the text begins with: the end of the prompt, or what ends a text in a file of tokens, or token 0. */
+static int64_t begin_text(struct writer *w) {
+  int64_t n = (int64_t)strlen(w->s->prompt), skip = n > w->s->model.context ? n - w->s->model.context : 0;
+  for (int64_t i = skip; i < n; i++) w->token[i - skip] = (unsigned char)w->s->prompt[i];
+  if (!n && !w->tokens->text && w->tokens->vocab > 50256) w->token[0] = 50256;
+  return n ? n - skip : 1;
 }
 
 static void write_text(shoal_session *session, void *arg) {
   struct writer *w = (struct writer *)arg;
-  int64_t n = (int64_t)strlen(w->s->prompt);
-  if (n > w->time) n = w->time;
-  for (int64_t i = 0; i < n; i++) w->token[i] = (unsigned char)w->s->prompt[i];
-  if (!n) n = 1; /* token 0, or in a file of tokens what ends a text */
-  if (!*w->s->prompt && !w->tokens->text && w->tokens->vocab > 50256) w->token[0] = 50256;
+  int64_t n = begin_text(w);
+  for (int64_t i = 0; i < n; i++) read_token(w, session, i);
   printf("---\n%s", w->s->prompt);
   for (int64_t i = 0; i < w->s->sample; i++) n = write_one(w, session, n);
   printf("\n---\n");
 }
 
-/* A copy of the model for one text, without anything of training. */
-static void build_writer(shoal_graph *g, struct writer *w) {
+/* A copy of the model for one text, without anything of training. What is kept is made by no copy. */
+static void build_writer(shoal_graph *g, struct writer *w, shoal_sharing *sharing) {
   const struct gpt2 *m = &w->s->model;
-  int64_t wanted = (int64_t)strlen(w->s->prompt) + w->s->sample;
-  w->time = wanted < m->context ? (wanted > 0 ? wanted : 1) : m->context;
-  w->in = shoal_placeholder(g, SHOAL_INT32, SHOAL_SHAPE(1, w->time), "prompt");
-  w->last = shoal_placeholder(g, SHOAL_INT32, SHOAL_SCALAR, "last");
-  struct gpt2_copy c = gpt2_copy_of(m, g, 1, w->time, false);
-  shoal_var table;
-  shoal_out h = gpt2_body(&c, w->in, &table);
-  const int32_t row[] = {1, (int32_t)m->width}, flat[] = {-1};
-  shoal_out one = shoal_gather_v2(g, h, w->last, shoal_constant_int(g, 1));
-  one = shoal_embedding_logits(g, shoal_reshape(g, one, shoal_constant_ints(g, SHOAL_SHAPE(2), row)), table);
-  one = shoal_reshape(g, one, shoal_constant_ints(g, SHOAL_SHAPE(1), flat));
-  w->logits = shoal_cast(g, one, SHOAL_FLOAT32);
-  w->token = (int32_t *)calloc((size_t)w->time + 1, sizeof *w->token);
+  w->in = shoal_placeholder(g, SHOAL_INT32, SHOAL_SHAPE(1, 1), "token");
+  w->place = shoal_placeholder(g, SHOAL_INT32, SHOAL_SHAPE(1), "place");
+  w->kept = gpt2_room(m, g);
+  w->token = (int32_t *)calloc((size_t)m->context, sizeof *w->token);
   w->chance = (float *)calloc((size_t)m->vocab, sizeof *w->chance);
+  if (!w->kept || !w->token || !w->chance) refuse("no memory for what is written");
+  struct gpt2_copy c = gpt2_writing(m, g, w->kept, w->place);
+  shoal_var table;
+  shoal_sharing_begin(g, sharing);
+  shoal_out h = gpt2_body(&c, w->in, &table);
+  shoal_sharing_end(g, sharing);
+  w->logits = shoal_cast(g, shoal_embedding_logits(g, h, table), SHOAL_FLOAT32);
 }
 
 /* ---- all of it ---- */
@@ -221,7 +234,7 @@ static struct training_copy build_training(shoal_graph *g, struct settings *s, s
   t.in[0] = shoal_placeholder(g, SHOAL_INT32, SHOAL_SHAPE(s->batch, m->context), "tokens");
   t.in[1] = shoal_placeholder(g, SHOAL_INT32, SHOAL_SHAPE(s->batch, m->context), "next");
   if (m->dropout > 0) m->seed = shoal_step_seed(g, shoal_global_step(g));
-  struct gpt2_copy c = gpt2_copy_of(m, g, s->batch, m->context, true);
+  struct gpt2_copy c = gpt2_training(m, g);
   shoal_var table;
   shoal_sharing_begin(g, sharing);
   shoal_out logits = shoal_embedding_logits(g, gpt2_body(&c, t.in[0], &table), table);
@@ -269,11 +282,7 @@ int main(int argc, char **argv) {
   writer.tokens = &tokens;
   writer.words = read_words(s.words);
   writer.random = (uint64_t)s.seed * 2654435769u + 88172645463325252ull;
-  if (s.sample) {
-    shoal_sharing_begin(g, sharing);
-    build_writer(g, &writer);
-    shoal_sharing_end(g, sharing);
-  }
+  if (s.sample) build_writer(g, &writer, sharing);
   shoal_sharing_free(sharing);
   struct published published = {s.init_checkpoint ? load_from(g, s.init_checkpoint) : NULL};
   shoal_pop_device(g);
@@ -289,7 +298,9 @@ int main(int argc, char **argv) {
                 s.sample ? write_text : NULL, &writer);
   shoal_batches_free(feeder.batches);
   free_words(&writer.words);
+  free(writer.kept);
   free(writer.token);
+  shoal_tensor_unref(writer.latest);
   free(writer.chance);
   shoal_graph_free(g);
   return shoal_train_exit(error);

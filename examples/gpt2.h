@@ -19,13 +19,15 @@ struct gpt2 {
   shoal_out seed; /* of dropout; node NULL: none */
 };
 
-/* One copy of the model, over so many tokens. */
+/* One copy of the model: over all tokens of a batch, or over one token that follows on others, whose keys and values
+ * are kept. */
 struct gpt2_copy {
   const struct gpt2 *m;
   shoal_graph *g;
-  int64_t batch, time;
   shoal_out mask;
   bool training;
+  const shoal_var *kept; /* keys and values of each layer, [context, width]; NULL: of all tokens at once */
+  shoal_out place;       /* with them: which token it is, [1] */
 };
 
 /* Weights that lead back into the sum of all layers begin smaller, the more of them there are. */
@@ -49,11 +51,27 @@ static inline shoal_out gpt2_drop(const struct gpt2_copy *c, shoal_out x) {
   return shoal_dropout(c->g, x, c->m->dropout, SHOAL_OPTIONS(shoal_dropout_options, .seed = c->m->seed));
 }
 
-static inline shoal_out gpt2_attention(const struct gpt2_copy *c, shoal_out x) {
+/* What is kept, with the row of this token put in its place: [1, context, width]. */
+static inline shoal_out gpt2_keep(const struct gpt2_copy *c, shoal_var kept, shoal_out row) {
+  shoal_graph *g = c->g;
+  const int32_t one[] = {1, (int32_t)c->m->width}, all[] = {1, (int32_t)c->m->context, (int32_t)c->m->width};
+  row = shoal_reshape(g, row, shoal_constant_ints(g, SHOAL_SHAPE(2), one));
+  shoal_op *put = shoal_resource_scatter_update(g, kept.handle, c->place, row);
+  shoal_push_control(g, &put, 1);
+  shoal_out value = shoal_read_variable_op(g, kept.handle, c->m->dtype);
+  shoal_pop_control(g);
+  return shoal_reshape(g, value, shoal_constant_ints(g, SHOAL_SHAPE(3), all));
+}
+
+static inline shoal_out gpt2_attention(const struct gpt2_copy *c, shoal_out x, int layer) {
   shoal_graph *g = c->g;
   shoal_push_scope(g, "attn");
   shoal_op *qkv = shoal_split(g, shoal_constant_int(g, 2), gpt2_dense(c, x, 3 * c->m->width, "c_attn", false), 3);
   shoal_out q = {qkv, 0}, k = {qkv, 1}, v = {qkv, 2};
+  if (c->kept) {
+    k = gpt2_keep(c, c->kept[2 * layer], k);
+    v = gpt2_keep(c, c->kept[2 * layer + 1], v);
+  }
   shoal_out y = shoal_attention(g, q, k, v, c->m->heads,
                                 SHOAL_OPTIONS(shoal_attention_options, .mask = c->mask,
                                               .dropout = c->training ? c->m->dropout : 0, .drop_seed = c->m->seed));
@@ -74,7 +92,7 @@ static inline shoal_out gpt2_layer(const struct gpt2_copy *c, shoal_out h, int i
   char name[16];
   snprintf(name, sizeof name, "h%d", i);
   shoal_push_scope(c->g, name);
-  h = shoal_add_v2(c->g, h, gpt2_attention(c, gpt2_norm(c, h, "ln_1")));
+  h = shoal_add_v2(c->g, h, gpt2_attention(c, gpt2_norm(c, h, "ln_1"), i));
   h = shoal_add_v2(c->g, h, gpt2_mlp(c, gpt2_norm(c, h, "ln_2")));
   shoal_pop_scope(c->g);
   return h;
@@ -88,17 +106,39 @@ static inline shoal_out gpt2_body(const struct gpt2_copy *c, shoal_out tokens, s
   shoal_out places = shoal_init_normal(g, SHOAL_FLOAT32, SHOAL_SHAPE(m->context, m->width), 0, 0.01);
   shoal_var wpe = shoal_variable(g, "wpe", places);
   *table = shoal_variable(g, "wte", shoal_init_normal(g, SHOAL_FLOAT32, SHOAL_SHAPE(m->vocab, m->width), 0, 0.02));
-  shoal_out h = shoal_position_embedding(g, shoal_embedding(g, *table, tokens, m->dtype), wpe);
-  h = gpt2_drop(c, h);
+  shoal_out h = shoal_embedding(g, *table, tokens, m->dtype);
+  if (c->kept) h = shoal_add_v2(g, h, shoal_embedding(g, wpe, c->place, m->dtype));
+  else h = gpt2_drop(c, shoal_position_embedding(g, h, wpe));
   for (int i = 0; i < (int)m->layers; i++) h = gpt2_layer(c, h, i);
   h = gpt2_norm(c, h, "ln_f");
   shoal_pop_scope(g);
   return h;
 }
 
-static inline struct gpt2_copy gpt2_copy_of(const struct gpt2 *m, shoal_graph *g, int64_t batch, int64_t time,
-                                            bool training) {
-  struct gpt2_copy c = {m, g, batch, time, shoal_causal_mask(g, m->dtype, time, time), training};
+/* For training: all tokens of a batch at once, each looks at those before it. */
+static inline struct gpt2_copy gpt2_training(const struct gpt2 *m, shoal_graph *g) {
+  struct gpt2_copy c = {m, g, shoal_causal_mask(g, m->dtype, m->context, m->context), true, NULL, {NULL, 0}};
+  return c;
+}
+
+/* Room for the keys and values of one text: 2 * layers variables of this session, for the caller to free. */
+static inline shoal_var *gpt2_room(const struct gpt2 *m, shoal_graph *g) {
+  shoal_var *kept = (shoal_var *)calloc((size_t)(2 * m->layers), sizeof *kept);
+  for (int i = 0; kept && i < 2 * (int)m->layers; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "kept/h%d/%s", i / 2, i % 2 ? "values" : "keys");
+    kept[i] = shoal_variable_local(g, name, shoal_init_zeros(g, m->dtype, SHOAL_SHAPE(m->context, m->width)));
+  }
+  return kept;
+}
+
+/* For writing: one token, at its place [1], which looks at what is kept up to there. */
+static inline struct gpt2_copy gpt2_writing(const struct gpt2 *m, shoal_graph *g, const shoal_var *kept,
+                                            shoal_out place) {
+  shoal_out places =
+      shoal_range(g, shoal_constant_int(g, 0), shoal_constant_int(g, (int32_t)m->context), shoal_constant_int(g, 1));
+  struct gpt2_copy c = {m,     g,    shoal_attention_mask(g, m->dtype, shoal_less_equal(g, places, place)),
+                        false, kept, place};
   return c;
 }
 

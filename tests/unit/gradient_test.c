@@ -1,9 +1,11 @@
 /* Gradients on small graphs, run in a local session; the larger comparison with TensorFlow is tests/interop. */
 #include "unit.h"
 
+#include <math.h>
+#include <shoal/shoal.h>
+
 #include "graph/gradient.h"
-#include "shoal/session.h"
-#include "shoal/train.h"
+#include "runtime/kernel.h"
 
 static shoal_out number(struct shoal_graph *g, float v) { return build_const_float(g, SHOAL_FLOAT32, v); }
 
@@ -112,6 +114,41 @@ static void colocation_follows_the_forward_node(void **state) {
   graph_free(g);
 }
 
+/* What gradients compute of shapes stands with the op that they are of, and would keep that off devices which have no
+ * kernel for it. */
+static void shapes_serve_every_device(void **state) {
+  const char *const ops[] = {"InvertPermutation",    "Shape", "ShapeN", "Size", "Rank", "ConcatOffset",
+                             "BroadcastGradientArgs"};
+  for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+    const struct kernel_def *k = op_find(ops[i])->row->kernels;
+    while (k->device && !(k->flags & KERNEL_ANYWHERE)) k++;
+    if (!k->device) fail_msg("%s has no kernel that serves every device", ops[i]);
+  }
+}
+
+static void axes_that_are_known(void **state) {
+  struct shoal_graph *g = shoal_graph_new();
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, 3, 3, 2), "x");
+  shoal_out y = shoal_mean(g, x, shoal_constant_ints(g, SHOAL_SHAPE(2), (const int32_t[]){1, -2}));
+  shoal_gradient dx;
+  shoal_gradients(g, &y, 1, &x, 1, NULL, &dx);
+  assert_null(shoal_graph_error(g));
+  for (size_t i = 0; i < g->nodes.n; i++)
+    if (g->nodes.at[i]) assert_string_not_equal(g->nodes.at[i]->op->name, "DynamicStitch");
+  shoal_session *s;
+  shoal_tensor *in, *out;
+  float ones[36] = {0};
+  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  ASSERT_OK(shoal_tensor_from(SHOAL_FLOAT32, 4, (const int64_t[]){2, 3, 3, 2}, ones, sizeof ones, &in));
+  ASSERT_OK(shoal_session_step(s, SHOAL_FEED(x, in), SHOAL_FETCH(dx.values, &out), NULL));
+  assert_int_equal(shoal_tensor_elements(out), 36);
+  for (int i = 0; i < 36; i++) assert_true(fabsf(((const float *)shoal_tensor_const_data(out))[i] - 1 / 9.0F) < 1e-6F);
+  shoal_tensor_unref(in);
+  shoal_tensor_unref(out);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
 static void mistakes_are_named(void **state) {
   struct shoal_graph *g = graph_new(), *other = graph_new();
   shoal_out x = number(g, 3), z = number(other, 1), none = {0};
@@ -144,4 +181,5 @@ static void clipping(void **state) {
 RUN_TESTS(cmocka_unit_test(paths_are_added_up), cmocka_unit_test(what_does_not_depend_has_no_gradient),
           cmocka_unit_test(stops_and_weights), cmocka_unit_test(broadcasting_is_undone),
           cmocka_unit_test(slices_stay_slices), cmocka_unit_test(colocation_follows_the_forward_node),
-          cmocka_unit_test(mistakes_are_named), cmocka_unit_test(clipping))
+          cmocka_unit_test(mistakes_are_named), cmocka_unit_test(shapes_serve_every_device),
+          cmocka_unit_test(axes_that_are_known), cmocka_unit_test(clipping))

@@ -214,8 +214,12 @@ static shoal_status offset_shape(struct shape_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def offset_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP, .run = offset_run, .host_in = UINT32_MAX, .host_out = UINT32_MAX}, {0}};
+static const struct kernel_def offset_kernels[] = {{.device = "CPU",
+                                                    .flags = KERNEL_CHEAP | KERNEL_ANYWHERE,
+                                                    .run = offset_run,
+                                                    .host_in = UINT32_MAX,
+                                                    .host_out = UINT32_MAX},
+                                                   {0}};
 
 /* ---- Split, SplitV ---- */
 

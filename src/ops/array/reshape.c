@@ -283,7 +283,7 @@ static shoal_status invert_run(struct kernel_ctx *ctx) {
 static shoal_status invert_shape(struct shape_ctx *c) { return shape_in_rank(c, 0, 1, &c->out[0]); }
 
 static const struct kernel_def invert_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP, .run = invert_run, .host_in = 1, .host_out = 1}, {0}};
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = invert_run, .host_in = 1, .host_out = 1}, {0}};
 
 static const struct op_row rows[] = {
     {.name = "Reshape",

@@ -183,9 +183,10 @@ static shoal_status cross_grad(struct grad_ctx *c) {
 static const struct kernel_def broadcast_to_kernels[] = {{"CPU", "T", DT_ALL, .run = broadcast_to_run, .host_in = 2},
                                                          {0}};
 static const struct kernel_def broadcast_args_kernels[] = {
-    {"CPU", .flags = KERNEL_CHEAP, .run = broadcast_args_run, .host_in = 3, .host_out = 1}, {0}};
+    {"CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = broadcast_args_run, .host_in = 3, .host_out = 1}, {0}};
 static const struct kernel_def broadcast_gradient_args_kernels[] = {
-    {"CPU", .flags = KERNEL_CHEAP, .run = broadcast_gradient_args_run, .host_in = 3, .host_out = 3}, {0}};
+    {"CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = broadcast_gradient_args_run, .host_in = 3, .host_out = 3},
+    {0}};
 static const struct kernel_def cross_kernels[] = {{"CPU", "T", DT_REAL, .run = cross_run}, {0}};
 
 static const struct op_row rows[] = {

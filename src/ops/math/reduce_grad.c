@@ -10,6 +10,28 @@ static shoal_out plain_axes(struct grad_ctx *c) {
   return g_op2(c, "FloorMod", g_add(c, axes, rank), rank);
 }
 
+/* The input's shape with reduced dimensions as 1, where the graph says it: axes are a constant, and all is known but
+ * one dimension at most, which a reshape finds. (What is computed of shapes stands with the reduction, and keeps it off
+ * devices that have no kernels for that.) */
+static bool known_kept(struct grad_ctx *c, struct shape *s) {
+  const struct tensor *axes = NULL;
+  *s = out_shape(gin(c, 0));
+  if (s->rank < 0 || !op_is(gin(c, 1).node->op, "Const")) return false;
+  shoal_status e = node_get_tensor(gin(c, 1).node, "value", &axes);
+  if (e) shoal_status_free(e);
+  for (int64_t i = 0; axes && i < axes->n; i++) {
+    int64_t at = int_at(axes, i) + (int_at(axes, i) < 0 ? s->rank : 0);
+    if (at < 0 || at >= s->rank) return false;
+    s->dims[at] = 1;
+  }
+  int unknown = 0, empty = 0;
+  for (int i = 0; i < s->rank; i++) {
+    unknown += s->dims[i] < 0;
+    empty += s->dims[i] == 0;
+  }
+  return axes && (!unknown || (unknown == 1 && !empty));
+}
+
 /* The output's shape with reduced dimensions kept as 1. */
 static shoal_out kept_shape(struct grad_ctx *c) {
   struct shape in = out_shape(gin(c, 0)), out = out_shape(gout(c, 0));
@@ -22,6 +44,8 @@ static shoal_out kept_shape(struct grad_ctx *c) {
     for (int i = 0; i < in.rank; i++) ones[i] = 1;
     return build_const_ints(c->g, SHOAL_INT32, ones, in.rank);
   }
+  struct shape known;
+  if (known_kept(c, &known)) return build_const_ints(c->g, SHOAL_INT32, known.dims, known.rank);
   shoal_out axes = plain_axes(c);
   shoal_out indices[2] = {array_axes(c->g, gin(c, 0)), axes};
   shoal_out sizes[2] = {array_shape(c->g, gin(c, 0), SHOAL_INT32),

@@ -24,6 +24,7 @@
 #include <shoal/coordinator.h>
 #include <shoal/data.h>
 #include <shoal/devices.h>
+#include <shoal/function.h>
 #include <shoal/graph.h>
 #include <shoal/hooks.h>
 #include <shoal/input.h>

@@ -19,7 +19,6 @@
 #include "cluster/peer.h"
 #include "cluster/request_ids.h"
 #include "cluster/transfer.h"
-#include "graph/function.h"
 #include "graph/import.h"
 #include "proto/config.wire.h"
 #include "proto/graph.wire.h"
@@ -102,13 +101,7 @@ static shoal_status export_since(const struct shoal_graph *g, size_t from, struc
     TRY(node_export(g->nodes.at[i], &(struct export_options){0}, out));
     wire_end(out, at);
   }
-  if (g->functions.n) {
-    size_t library = begin_GraphDef_library(out);
-    void *f;
-    for (size_t i = 0; strmap_next(&g->functions, &i, NULL, &f);)
-      put_FunctionDefLibrary_function_n(out, ((struct function_def *)f)->bytes, ((struct function_def *)f)->size);
-    wire_end(out, library);
-  }
+  graph_export_library(g, out);
   size_t versions = begin_GraphDef_versions(out);
   put_VersionDef_producer(out, GRAPH_VERSION);
   wire_end(out, versions);

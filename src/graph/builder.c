@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/device_name.h"
+#include "graph/function_define.h"
 #include "graph/shape_fn.h"
 
 struct device_level {
@@ -239,6 +240,7 @@ struct build build_begin(struct shoal_graph *g, const char *op, const char *name
 void build_in(struct build *b, shoal_out in) {
   const char *op = b->op_name, *name = b->name;
   if (graph_error(b->g)) return;
+  in = function_see(b->g, in);
   if (!in.node) graph_fail(b->g, INVALID("input %zu of %s '%s' is not a tensor of any op", b->in.n, op, name));
   else if (!is_of(b->g, in.node))
     graph_fail(b->g,

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/wire.h"
 #include "graph/function.h"
+#include "graph/function_define.h"
 #include "graph/import.h"
 #include "proto/graph.wire.h"
 #include "proto/types.wire.h"
@@ -27,6 +28,15 @@ static shoal_status put_attrs(const struct shoal_node *n, const struct export_op
   return NULL;
 }
 
+static void put_source(shoal_out from, bool in_function, struct text *out) {
+  if (in_function) {
+    function_put_source(from, out);
+    return;
+  }
+  text_adds(out, from.node->name);
+  if (from.index) text_addf(out, ":%d", from.index);
+}
+
 shoal_status node_export(const struct shoal_node *n, const struct export_options *o, struct text *out) {
   static const struct export_options none;
   if (!o) o = &none;
@@ -36,8 +46,7 @@ shoal_status node_export(const struct shoal_node *n, const struct export_options
     shoal_out from = n->in[i];
     if (!from.node) return INVALID("Input %d of {{node %s}} is not connected", i, n->name);
     size_t at = wire_open(out, NodeDef_input);
-    text_adds(out, from.node->name);
-    if (from.index) text_addf(out, ":%d", from.index);
+    put_source(from, o->in_function, out);
     wire_end(out, at);
   }
   for (size_t i = 0; i < n->control.n; i++) {
@@ -73,7 +82,8 @@ static const char **sorted_keys(const struct strmap *m) {
   return keys;
 }
 
-static void put_library(const struct shoal_graph *g, struct text *out) {
+void graph_export_library(const struct shoal_graph *g, struct text *out) {
+  if (!g->functions.n && !g->gradient_functions.n) return;
   size_t at = begin_GraphDef_library(out);
   const char **names = sorted_keys(&g->functions);
   for (size_t i = 0; i < g->functions.n; i++) {
@@ -101,7 +111,7 @@ shoal_status graph_export(const struct shoal_graph *g, const struct export_optio
     TRY(node_export(g->nodes.at[i], o, out));
     wire_end(out, at);
   }
-  if (!o->no_library && (g->functions.n || g->gradient_functions.n)) put_library(g, out);
+  if (!o->no_library) graph_export_library(g, out);
   size_t at = begin_GraphDef_versions(out);
   if (g->producer) put_VersionDef_producer(out, g->producer);
   if (g->min_consumer) put_VersionDef_min_consumer(out, g->min_consumer);

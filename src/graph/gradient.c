@@ -4,7 +4,8 @@
  * backwards, every node whose consumers are all done: the gradients of its outputs are added up, its op's gradient
  * function makes those of its inputs. Nodes go into the same graph, beside their forward node when asked.
  *
- * Functions and functional control flow are lowered first, so that only plain nodes are met; loops and conditionals
+ * Functions and functional control flow are lowered first, so that only plain nodes are met, and calls of functions
+ * that have gradients of their own (gradient_call.c); loops and conditionals
  * are then handled by gradient_flow.c and gradient_loop.c. */
 #include "graph/gradient.h"
 
@@ -157,6 +158,8 @@ static shoal_status no_gradient(const struct shoal_node *n) {
 static shoal_status differentiate(struct grad_run *r, struct shoal_node *n, struct grad *dy, struct grad *dx) {
   struct grad_ctx c = {.g = r->g, .node = n, .dy = dy, .dx = dx};
   if (r->has_flow && loop_gradient(r, &c)) return NULL;
+  const char *own = call_own_gradient(r->g, n);
+  if (own) return call_differentiate(&c, own);
   if (!n->op->row->grad) return n->op->flags & OP_NO_GRADIENT ? NULL : no_gradient(n);
   return n->op->row->grad(&c);
 }

@@ -1,5 +1,5 @@
-/* Between gradient.c (the walk back), gradient_flow.c (what loops and conditionals there are) and gradient_loop.c
- * (the loops that run backwards). */
+/* Between gradient.c (the walk back), gradient_call.c (functions with gradients of their own), gradient_flow.c (what
+ * loops and conditionals there are) and gradient_loop.c (the loops that run backwards). */
 #ifndef GRAPH_GRADIENT_INTERNAL_H
 #define GRAPH_GRADIENT_INTERNAL_H
 
@@ -61,6 +61,11 @@ struct grad_run {
 void grad_add(struct grad_run *r, shoal_out o, struct grad gr);
 bool grad_any(const struct grad_run *r, const struct shoal_node *n);
 bool grad_trainable(int type);
+
+/* ---- gradient_call.c ---- */
+/* The function that is the gradient of the one n calls; NULL: none. */
+const char *call_own_gradient(const struct shoal_graph *g, const struct shoal_node *n);
+shoal_status call_differentiate(struct grad_ctx *c, const char *own);
 
 /* ---- gradient_flow.c ---- */
 shoal_status flow_analyse(struct grad_run *r);

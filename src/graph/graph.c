@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "graph/builder.h"
 #include "graph/function.h"
+#include "graph/function_define.h"
 #include "graph/prune.h"
 
 enum { MAX_OUTPUTS = 1 << 20 }; /* of one node: a bound on what a hostile attribute can make us allocate */
@@ -58,6 +59,7 @@ void graph_free(struct shoal_graph *g) {
   strmap_release(&g->gradient_functions);
   vec_release(&g->bad_consumers);
   graph_builder_free(g->builder);
+  function_list_free(g->defined);
   free(g);
 }
 
@@ -505,6 +507,8 @@ shoal_status graph_add_new(struct shoal_graph *g, const struct shoal_graph *from
   shoal_status s = NULL;
   for (size_t i = 0; !s && strmap_next(&from->functions, &i, &key, &value);)
     s = graph_add_function(g, function_def_ref(value));
+  for (size_t i = 0; !s && strmap_next(&from->gradient_functions, &i, &key, &value);)
+    free(strmap_put(&g->gradient_functions, key, mem_strdup(value)));
   return s;
 }
 

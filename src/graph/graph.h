@@ -49,7 +49,9 @@ struct shoal_graph {
   int producer, min_consumer;
   VEC(int) bad_consumers;
   struct effort *effort; /* each new node is taken from it while somebody has set it; NULL: as many as one likes */
-  struct graph_builder *builder; /* name scopes, devices, sticky error: graph/builder.h; NULL until used */
+  struct shoal_function *defined;  /* functions begun here from C (graph/function_define.h); freed with the graph */
+  struct shoal_function *building; /* of which this is the body; NULL: of none */
+  struct graph_builder *builder;   /* name scopes, devices, sticky error: graph/builder.h; NULL until used */
 };
 
 struct shoal_graph *graph_new(void);

@@ -30,9 +30,12 @@ struct export_options {
   bool strip_defaults; /* leave out attributes that equal their default */
   bool assigned;       /* write the assigned device where there is one */
   bool no_library;
+  bool in_function; /* inputs as bodies of functions have them: "node:output:0" */
 };
 /* Appends a GraphDef to out. */
 shoal_status graph_export(const struct shoal_graph *g, const struct export_options *options, struct text *out);
+/* Appends its field `library`: functions and their gradients; nothing where there are none. */
+void graph_export_library(const struct shoal_graph *g, struct text *out);
 /* Appends one NodeDef. */
 shoal_status node_export(const struct shoal_node *n, const struct export_options *options, struct text *out);
 /* Appends an OpDef. */

@@ -13,7 +13,7 @@
 
 #include "base/device_name.h"
 #include "graph/function.h"
-#include "graph/gradient.h"
+#include "graph/gradient_internal.h"
 #include "graph/lower_internal.h"
 
 enum { MAX_CHAIN = 100 };
@@ -487,6 +487,7 @@ bool lower_is_control(const char *op) {
 }
 
 static shoal_status lower_node(struct lowering *lo, struct shoal_node *n) {
+  if (lo->portable && call_own_gradient(lo->g, n)) return NULL;
   if (is_call(lo, n)) return lower_call(lo, n);
   for (size_t i = 0; i < COUNT_OF(control_ops); i++)
     if (op_is(n->op, control_ops[i].op)) return control_ops[i].lower(lo, n);

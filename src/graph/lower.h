@@ -26,7 +26,8 @@ shoal_status graph_lower(struct shoal_graph *g);
  * graph's effort is spent or over. */
 shoal_status graph_try_lower(struct shoal_graph *g);
 /* And again, with loops as TensorFlow's Python makes them: what a Switch hands to the body goes through an Identity,
- * without which TensorFlow's optimizer breaks the loop. For graphs that may leave this process. */
+ * without which TensorFlow's optimizer breaks the loop; and calls of functions that have gradients of their own stay.
+ * For graphs that are differentiated, and may leave this process. */
 shoal_status graph_try_lower_portable(struct shoal_graph *g);
 /* Is there anything to lower? */
 bool graph_needs_lowering(const struct shoal_graph *g);

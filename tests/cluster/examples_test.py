@@ -475,7 +475,7 @@ def devices():
         assert f"--device={wrong}: expected CPU, GPU" in run("hello", f"--device={wrong}", code=2, env=soft)
     assert "there is CPU:0\n" in run("hello", "--device=GPU", code=2)
     assert run("hello", "--device=GPU", env=soft) == run("hello", "--device=cpu:0") == "40 + 2 = 42\n"
-    for name, *flags in (("linear_regression",), ("mnist_cnn", "--train_steps=3", "--batch_size=8"),
+    for name, *flags in (("linear_regression",), ("functions",), ("mnist_cnn", "--train_steps=3", "--batch_size=8"),
                          ("mnist_multiworker", "--train_steps=50")):
         same = [re.findall(r"y = .*|test accuracy .*", run(name, *flags, f"--device={d}", env=soft)) for d in ("CPU", "GPU")]
         assert same[0] == same[1] and same[0], same

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/vec.h"
+#include "device/gate.h"
 
 enum { MOST_OF_A_TYPE = 1024 };
 
@@ -54,6 +55,7 @@ static shoal_status make(const struct device_type *type, const char *task, int o
     free(d);
     return s;
   }
+  d->gate = type->host ? NULL : device_gate_new();
   *out = d;
   return NULL;
 }
@@ -68,6 +70,7 @@ shoal_status device_new(const char *type, const char *task, int ordinal, struct 
 void device_free(struct device *d) {
   if (!d) return;
   if (d->type->ops->free) d->type->ops->free(d);
+  device_gate_free(d->gate);
   free(d->description);
   free(d->name);
   free(d);

@@ -24,13 +24,21 @@
 #include "base/device_name.h"
 #include "base/pool.h"
 #include "base/status.h"
+#include "base/vec.h"
 #include "tensor/strided.h"
 
 struct device;
-struct kernel_def; /* runtime/kernel.h */
-struct op;         /* graph/op.h */
+struct device_gate; /* device/gate.h */
+struct kernel_def;  /* runtime/kernel.h */
+struct op;          /* graph/op.h */
 
 typedef void (*device_done)(void *arg, shoal_status s);
+
+/* Work that was queued once and is kept, to be queued again as a whole. */
+struct device_capture {         /* the head of a type's own */
+  VEC(struct buffer *) feeds;   /* memory of the host that its copies in read, in their order */
+  VEC(struct buffer *) fetches; /* the same of copies at the end, which write it */
+};
 
 struct device_ops { /* but for free(), not asked of devices whose memory is the host's */
   /* Memory of the device; the buffer's device field is set. `who` is the node that wants it: where there is no room,
@@ -59,6 +67,14 @@ struct device_ops { /* but for free(), not asked of devices whose memory is the 
   void (*when_done)(struct device *d, device_done done, void *arg);
   /* (optional) The same for a thread that has nothing else to do: it comes back then. */
   shoal_status (*finish)(struct device *d);
+  /* (optional, all or none) From begin to end what this thread queues is kept instead of done, with the memory it takes
+   * meanwhile; values it makes have no contents. The gate is shut (device/gate.h). from_host takes the bytes at once,
+   * and what it reads again in a replay is in `feeds`; to_host_at_end is for the end of each replay. A replay queues
+   * all of it, after what was queued before; the one before it is over. On an error free() is all that may follow. */
+  shoal_status (*capture_begin)(struct device *d, struct device_capture **out);
+  shoal_status (*capture_end)(struct device *d, struct device_capture *c);
+  shoal_status (*replay)(struct device *d, struct device_capture *c);
+  void (*capture_free)(struct device *d, struct device_capture *c);
   void (*free)(struct device *d); /* (optional) what start() made; nothing runs there any more */
 };
 
@@ -120,6 +136,7 @@ struct device {
   int task_devices;               /* of its type in its task */
   struct pool *intra;             /* for loops inside kernels; shared between devices of a process */
   void *impl;                     /* the type's */
+  struct device_gate *gate;       /* of steps; NULL: its memory is the host's */
   const struct file_roots *files; /* base/file_root.h: what kernels here may open; NULL: anything */
 };
 

@@ -31,6 +31,9 @@ enum kernel_flags {
   KERNEL_ELEMENTWISE =
       8,                /* output i depends on elements i of the inputs alone: can be fused (ops/math/elementwise.h) */
   KERNEL_DEAD_OK = 4,   /* runs even when an input is dead (Merge, _Send, _Retval): executor and control flow only */
+  KERNEL_REPLAYS = 32,  /* what it keeps is the values of variables, reached by what leaves notes (variable_notes.h): it
+                           may be captured (runtime/replay.h). Kernels without state may anyway */
+  KERNEL_OF_STEP = 64,  /* what it queues refers to the step: it may not */
   KERNEL_ANYWHERE = 16, /* looks at no element of what is not in host memory: it serves devices of every type */
 };
 

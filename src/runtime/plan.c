@@ -11,10 +11,12 @@
 #include "base/mem.h"
 #include "base/strmap.h"
 #include "base/vec.h"
+#include "device/gate.h"
 #include "graph/frames.h"
 #include "runtime/function.h"
 #include "runtime/memory_edges.h"
 #include "runtime/plan_internal.h"
+#include "runtime/replay.h"
 #include "tensor/strings.h"
 
 /* ---- stateful kernels ---- */
@@ -334,6 +336,7 @@ static shoal_status compile(struct compiler *c, struct shoal_node **topological,
   segments_link(p, segment);
   segments_last_uses(p, segment);
   segments_find_unread(p);
+  if (c->o->step && plan_is_alone(p) && p->device->type->ops->replay) p->replay = replay_new(p, c->order);
   return NULL;
 }
 
@@ -399,6 +402,7 @@ struct plan *plan_ref(struct plan *p) {
 
 void plan_unref(struct plan *p) {
   if (!p || atomic_fetch_sub(&p->refs, 1) != 1) return;
+  replay_free(p->replay);
   straight_free(p->execs, p);
   dataflow_free(p->flows, p);
   for (int i = 0; i < p->n_once_slots; i++) tensor_release(&p->once[i]);
@@ -472,6 +476,7 @@ static void queue_over(void *arg, shoal_status s) {
   struct queue_end e = *(struct queue_end *)arg;
   free(arg);
   if (s) status_merge(&e.status, s);
+  device_gate_leave(e.plan->device->gate);
   s = e.step->late ? atomic_exchange(e.step->late, NULL) : NULL;
   if (s) status_merge(&e.status, s);
   e.done(e.arg, e.status);
@@ -502,8 +507,19 @@ static void run_and_wait(struct plan *p, struct step *step, void (*done)(void *,
   launching = before;
 }
 
+static void run_on_device(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {
+  shoal_status s;
+  device_gate_enter(p->device->gate);
+  if (!p->replay || !replay_run(p->replay, step, &s)) {
+    run_and_wait(p, step, done, arg);
+    return;
+  }
+  device_gate_leave(p->device->gate);
+  done(arg, s);
+}
+
 void plan_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {
-  if (step->waits && UNLIKELY(!p->device->type->host)) run_and_wait(p, step, done, arg);
+  if (step->waits && UNLIKELY(!p->device->type->host)) run_on_device(p, step, done, arg);
   else if (p->straight) straight_run(p, step, done, arg);
   else dataflow_run(p, step, done, arg);
 }

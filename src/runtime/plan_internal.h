@@ -105,10 +105,11 @@ struct plan {
   struct segment *segments;
   int n_segments, n_calls; /* n_calls: how many are asynchronous */
   int *nexts;
-  uint8_t *last_use; /* [total_in] enum last_use */
-  int *readers;      /* [slots] how many segments read it */
-  int *unused;       /* outputs nobody reads, released at once: slots */
-  int *first_unused; /* [n_nodes + 1] into unused */
+  uint8_t *last_use;     /* [total_in] enum last_use */
+  int *readers;          /* [slots] how many segments read it */
+  int *unused;           /* outputs nobody reads, released at once: slots */
+  int *first_unused;     /* [n_nodes + 1] into unused */
+  struct replay *replay; /* replay.h; NULL: it runs node by node always */
   /* reusable memory of finished steps */
   pthread_mutex_t lock;
   struct exec *execs; /* lock */

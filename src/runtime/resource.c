@@ -82,6 +82,7 @@ static struct resource *entry_take(struct resource_entry *e) {
   pthread_mutex_lock(&e->lock);
   struct resource *r = e->r;
   e->r = NULL;
+  if (r) atomic_store(&r->gone, true);
   pthread_mutex_unlock(&e->lock);
   return r;
 }

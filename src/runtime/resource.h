@@ -25,10 +25,12 @@ struct resource_type {
 struct resource {
   const struct resource_type *type;
   atomic_int refs;
+  atomic_bool gone; /* no name leads to it any more */
 };
 static inline void resource_init(struct resource *r, const struct resource_type *type) {
   r->type = type;
   atomic_init(&r->refs, 1);
+  atomic_init(&r->gone, false);
 }
 static inline void resource_ref(struct resource *r) { atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed); }
 static inline void resource_unref(struct resource *r) {

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "runtime/variable_copy.h"
+#include "runtime/variable_notes.h"
 
 static void variable_free(struct resource *r) {
   struct variable *v = (struct variable *)r;
@@ -37,6 +38,7 @@ struct variable *variable_new(const char *name, shoal_dtype dtype, const struct 
 
 void variable_read(struct variable *v, struct tensor *out) {
   pthread_rwlock_rdlock(&v->lock);
+  variable_note(v, false);
   if (UNLIKELY(!tensor_valid(&v->value))) {
     *out = tensor_none();
   } else if (UNLIKELY(atomic_load_explicit(&v->copy_on_read, memory_order_relaxed)) && !v->value.buffer->device) {

@@ -2,7 +2,10 @@
  * (src/device/soft). */
 #include "unit.h"
 
+#include <pthread.h>
 #include <shoal/shoal.h>
+
+#include "runtime/replay.h"
 
 static int count(const shoal_bytes *in, const char *text) {
   int n = 0;
@@ -40,8 +43,170 @@ static void feeds_and_fetches_are_where_they_are_used(void **state) {
   shoal_graph_free(g);
 }
 
+/* ---- steps that are captured ---- */
+
+/* y = x * w, and w goes against the gradient of (y - t)^2; how often is counted. */
+struct model {
+  shoal_graph *g;
+  shoal_session *s;
+  shoal_out x, t, wrong, w, steps;
+  shoal_op *train, *init;
+};
+
+static void model_new(struct model *m, const char *device) {
+  shoal_graph *g = m->g = shoal_graph_new();
+  shoal_tensor *zeros;
+  ASSERT_OK(shoal_tensor_new(SHOAL_FLOAT32, 2, (int64_t[]){3, 2}, &zeros));
+  shoal_push_device(g, device);
+  m->x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, 3), "x");
+  m->t = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, 2), "t");
+  shoal_out w =
+      shoal_var_handle_op_with(g, SHOAL_FLOAT32, SHOAL_SHAPE(3, 2),
+                               &(shoal_var_handle_op_options){sizeof(shoal_var_handle_op_options), .shared_name = "w"});
+  shoal_out n =
+      shoal_var_handle_op_with(g, SHOAL_FLOAT32, SHOAL_SCALAR,
+                               &(shoal_var_handle_op_options){sizeof(shoal_var_handle_op_options), .shared_name = "n"});
+  shoal_op *set_w = shoal_assign_variable_op(g, w, shoal_constant(g, zeros));
+  shoal_op *set_n = shoal_assign_variable_op(g, n, shoal_constant_float(g, 0));
+  m->wrong = shoal_sub(g, shoal_mat_mul(g, m->x, shoal_read_variable_op(g, w, SHOAL_FLOAT32)), m->t);
+  shoal_out grad = shoal_mat_mul_with(g, m->x, m->wrong,
+                                      &(shoal_mat_mul_options){sizeof(shoal_mat_mul_options), .transpose_a = true});
+  shoal_op *descend = shoal_resource_apply_gradient_descent(g, w, shoal_constant_float(g, 0.1f), grad);
+  shoal_op *count_up = shoal_assign_add_variable_op(g, n, shoal_constant_float(g, 1));
+  m->train = shoal_group(g, (shoal_op *[]){descend, count_up}, 2, "train");
+  m->init = shoal_group(g, (shoal_op *[]){set_w, set_n}, 2, "init");
+  m->w = shoal_read_variable_op(g, w, SHOAL_FLOAT32);
+  m->steps = shoal_read_variable_op(g, n, SHOAL_FLOAT32);
+  shoal_pop_device(g);
+  ASSERT_OK(shoal_graph_error(g));
+  ASSERT_OK(shoal_session_open(g, NULL, &m->s));
+  ASSERT_OK(shoal_session_step(m->s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, m->init));
+  shoal_tensor_unref(zeros);
+}
+
+static void model_free(struct model *m) {
+  ASSERT_OK(shoal_session_close(m->s));
+  shoal_graph_free(m->g);
+}
+
+/* One step with `rows` rows that depend on i; the first value of what was wrong. */
+static float step(struct model *m, int i, int rows) {
+  shoal_tensor *x, *t, *wrong;
+  ASSERT_OK(shoal_tensor_new(SHOAL_FLOAT32, 2, (int64_t[]){rows, 3}, &x));
+  ASSERT_OK(shoal_tensor_new(SHOAL_FLOAT32, 2, (int64_t[]){rows, 2}, &t));
+  for (int k = 0; k < rows * 3; k++) ((float *)shoal_tensor_data(x))[k] = (float)((i + k) % 7) / 7;
+  for (int k = 0; k < rows * 2; k++) ((float *)shoal_tensor_data(t))[k] = (float)((i + k) % 5) / 5;
+  ASSERT_OK(shoal_session_step(m->s, SHOAL_FEED(m->x, x, m->t, t), SHOAL_FETCH(m->wrong, &wrong), m->train));
+  float first = *(const float *)shoal_tensor_const_data(wrong);
+  shoal_tensor_unref(x);
+  shoal_tensor_unref(t);
+  shoal_tensor_unref(wrong);
+  return first;
+}
+
+static void same_weights(struct model *a, struct model *b) {
+  shoal_tensor *w[2];
+  ASSERT_OK(shoal_session_step(a->s, SHOAL_NO_FEEDS, SHOAL_FETCH(a->w, &w[0]), NULL));
+  ASSERT_OK(shoal_session_step(b->s, SHOAL_NO_FEEDS, SHOAL_FETCH(b->w, &w[1]), NULL));
+  for (int i = 0; i < 6; i++)
+    assert_float_equal(((const float *)shoal_tensor_const_data(w[0]))[i],
+                       ((const float *)shoal_tensor_const_data(w[1]))[i], 1e-5);
+  shoal_tensor_unref(w[0]);
+  shoal_tensor_unref(w[1]);
+}
+
+static float counted(struct model *m) {
+  float n;
+  ASSERT_OK(shoal_session_step(m->s, SHOAL_NO_FEEDS, SHOAL_FETCH(m->steps, &n), NULL));
+  return n;
+}
+
+/* Fed anew in every step, it computes what the CPU does; of 30 steps all but the first few are replayed. One with
+ * another shape is not, and does no harm. */
+static void a_step_is_captured(void **state) {
+  struct model cpu, gpu;
+  int64_t before = replay_count();
+  model_new(&cpu, "/device:CPU:0");
+  model_new(&gpu, "/device:GPU:0");
+  for (int i = 0; i < 30; i++) {
+    int rows = i == 20 ? 2 : 4;
+    assert_float_equal(step(&cpu, i, rows), step(&gpu, i, rows), 1e-5);
+  }
+  assert_int_equal(replay_count() - before, 25);
+  same_weights(&cpu, &gpu);
+  assert_float_equal(counted(&gpu), 30, 0);
+  model_free(&cpu);
+  model_free(&gpu);
+}
+
+/* A variable that gets another value gets other memory: what was captured is of no use any more. */
+static void a_variable_that_moves_ends_the_capture(void **state) {
+  struct model cpu, gpu;
+  int64_t before = replay_count();
+  model_new(&cpu, "/device:CPU:0");
+  model_new(&gpu, "/device:GPU:0");
+  for (int i = 0; i < 40; i++) {
+    if (i == 20) {
+      ASSERT_OK(shoal_session_step(cpu.s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, cpu.init));
+      ASSERT_OK(shoal_session_step(gpu.s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, gpu.init));
+    }
+    assert_float_equal(step(&cpu, i, 4), step(&gpu, i, 4), 1e-5);
+  }
+  assert_int_equal(replay_count() - before, 33); /* 16 of the first 20; then three runs as at the beginning */
+  same_weights(&cpu, &gpu);
+  model_free(&cpu);
+  model_free(&gpu);
+}
+
+static void *step_often(void *arg) {
+  for (int i = 0; i < 100; i++) step(arg, i, 4);
+  return NULL;
+}
+
+/* Steps of several threads at once, some replayed, some not: each counts once. */
+static void steps_at_once(void **state) {
+  enum { THREADS = 4 };
+  pthread_t threads[THREADS];
+  struct model m;
+  model_new(&m, "/device:GPU:0");
+  for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, step_often, &m);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  assert_float_equal(counted(&m), 100 * THREADS, 0);
+  int64_t before = replay_count();
+  for (int i = 0; i < 2000 && replay_count() == before; i++) step(&m, i, 4);
+  assert_int_equal(replay_count() - before, 1);
+  model_free(&m);
+}
+
+/* What is fed and read by the host may be another in the next step: an axis. */
+static void a_step_that_the_host_looks_into_is_not(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_session *s;
+  int64_t before = replay_count();
+  shoal_push_device(g, "/device:GPU:0");
+  shoal_out shape = shoal_placeholder(g, SHOAL_INT32, SHOAL_SHAPE(1), "shape");
+  shoal_out y = shoal_reshape(g, shoal_constant_float(g, 7), shape);
+  shoal_pop_device(g);
+  ASSERT_OK(shoal_graph_error(g));
+  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  shoal_tensor *one, *out;
+  ASSERT_OK(shoal_tensor_from(SHOAL_INT32, 1, (int64_t[]){1}, (int32_t[]){1}, 4, &one));
+  for (int i = 0; i < 10; i++) {
+    ASSERT_OK(shoal_session_step(s, SHOAL_FEED(shape, one), SHOAL_FETCH(y, &out), NULL));
+    shoal_tensor_unref(out);
+  }
+  assert_int_equal(replay_count() - before, 0);
+  shoal_tensor_unref(one);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
 int main(void) {
   setenv("SHOAL_SOFT_GPUS", "1", 1);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(feeds_and_fetches_are_where_they_are_used)};
+  setenv("SHOAL_SOFT_QUEUES", "1", 1);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(feeds_and_fetches_are_where_they_are_used), cmocka_unit_test(a_step_is_captured),
+      cmocka_unit_test(a_variable_that_moves_ends_the_capture), cmocka_unit_test(steps_at_once),
+      cmocka_unit_test(a_step_that_the_host_looks_into_is_not)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,7 @@ struct cuda_blas;
 struct cuda_dnn;
 struct cuda_teller;
 struct cuda_pinned;
+struct cuda_capture;
 
 enum { CUDA_VIEWS = 5, CUDA_TURNS = 4 };
 /* Copies in of so many bytes go with what computes: a stream of their own gains less than the streams' waiting for each
@@ -52,6 +53,9 @@ struct cuda_device {
   CUcontext context;
   int multiprocessors;
   pthread_mutex_t lock;
+  bool captured;                            /* lock: a step is, by: */
+  pthread_t capturer;                       /* lock */
+  pthread_cond_t released;                  /* it is not any more */
   struct cuda_stream streams[CUDA_STREAMS]; /* lock */
   atomic_uint_fast64_t computed;            /* what has been put on the stream that computes, for who has no lock */
   struct cuda_memory *memory;
@@ -69,7 +73,7 @@ static inline struct cuda_device *cuda_of(const struct device *d) { return d->im
 
 /* ---- streams (cuda_stream.c): with the lock held ---- */
 
-/* The lock, with the card current for this thread. */
+/* The lock, with the card current for this thread; not while another thread captures a step. */
 void cuda_lock(struct cuda_device *c);
 void cuda_unlock(struct cuda_device *c);
 shoal_status cuda_streams_new(struct cuda_device *c);
@@ -86,6 +90,8 @@ shoal_status cuda_launch(struct cuda_device *c, CUfunction f, unsigned grid_x, u
 /* ---- memory (cuda_memory.c) ---- */
 
 struct cuda_memory *cuda_memory_new(struct cuda_device *c, int64_t limit);
+/* A part of the device's memory that is cut up on its own. */
+struct cuda_memory *cuda_memory_within(struct device *d);
 void cuda_memory_free(struct cuda_memory *m); /* when nothing is queued any more; what tensors still hold stays */
 shoal_status cuda_alloc(struct device *d, const char *who, size_t size, struct buffer **out);
 /* Of a tensor of the device: the count of copies in that wrote it, and that of what computed when its memory was free.
@@ -114,6 +120,20 @@ shoal_status cuda_tell(struct cuda_teller *t, enum cuda_stream_id after, const s
 shoal_status cuda_tell_end(struct cuda_teller *t, device_done done, void *arg);
 /* The type's: this thread waits for all of that. */
 shoal_status cuda_finish(struct device *d);
+
+/* ---- steps that are captured (cuda_capture.c) ---- */
+
+/* By this thread, now; NULL: none. */
+struct cuda_capture *cuda_capturing(const struct cuda_device *c);
+struct cuda_memory *cuda_capture_memory(const struct cuda_capture *k);
+/* Pinned memory that the captured work reads, or writes for the end of the step. */
+void cuda_capture_feed(struct cuda_capture *k, struct buffer *b);
+void cuda_capture_fetch(struct cuda_capture *k, struct buffer *b);
+/* The type's. */
+shoal_status cuda_capture_begin(struct device *d, struct device_capture **out);
+shoal_status cuda_capture_end(struct device *d, struct device_capture *of);
+shoal_status cuda_replay(struct device *d, struct device_capture *of);
+void cuda_capture_free(struct device *d, struct device_capture *of);
 
 /* ---- what is held until a step ends (cuda_held.c) ---- */
 

@@ -13,6 +13,8 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
 typedef uint64_t CUdeviceptr;
 
 enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_DISABLE_TIMING = 2, CU_OUT_OF_MEMORY = 2 };
@@ -46,6 +48,12 @@ enum cu_attribute { CU_MULTIPROCESSORS = 16, CU_CAPABILITY_MAJOR = 75, CU_CAPABI
   X(event_free, "cuEventDestroy_v2", (CUevent e))                                                                 \
   X(event_record, "cuEventRecord", (CUevent e, CUstream s))                                                       \
   X(event_wait, "cuEventSynchronize", (CUevent e))                                                                \
+  X(capture_begin, "cuStreamBeginCapture_v2", (CUstream s, int mode))                                             \
+  X(capture_end, "cuStreamEndCapture", (CUstream s, CUgraph * out))                                               \
+  X(graph_make, "cuGraphInstantiateWithFlags", (CUgraphExec * out, CUgraph g, unsigned long long flags))          \
+  X(graph_free, "cuGraphDestroy", (CUgraph g))                                                                    \
+  X(graph_launch, "cuGraphLaunch", (CUgraphExec g, CUstream s))                                                   \
+  X(graph_drop, "cuGraphExecDestroy", (CUgraphExec g))                                                            \
   X(module_load, "cuModuleLoadData", (CUmodule * out, const void *image))                                         \
   X(module_free, "cuModuleUnload", (CUmodule m))                                                                  \
   X(module_function, "cuModuleGetFunction", (CUfunction * out, CUmodule m, const char *name))                     \

@@ -23,6 +23,7 @@ static void ignore(void *arg, shoal_status s) { shoal_status_free(s); }
 
 /* What must be told of is told, where it is not held. */
 static shoal_status hold(struct cuda_device *c, enum cuda_stream_id on, struct buffer *b) {
+  if (cuda_capturing(c)) return NULL; /* the capture has it */
   return cuda_hold(c, b) ? NULL : cuda_tell(c->teller, on, NULL, b, ignore, NULL);
 }
 
@@ -36,7 +37,9 @@ static shoal_status queue_small_in(struct cuda_device *c, const struct tensor *t
 
 static shoal_status queue_in(struct cuda_device *c, const struct tensor *to, struct buffer *staged) {
   struct cuda_stream *in = &c->streams[CUDA_IN];
-  if (tensor_bytes(to) <= CUDA_SMALL_COPY) return queue_small_in(c, to, staged);
+  struct cuda_capture *captured = cuda_capturing(c);
+  if (captured) cuda_capture_feed(captured, staged);
+  if (captured || tensor_bytes(to) <= CUDA_SMALL_COPY) return queue_small_in(c, to, staged);
   TRY(cuda_wait(c, CUDA_IN, CUDA_COMPUTE, cuda_freed_at(to)));
   TRY(cuda_status(c->api->copy_in(address(to), staged->data, tensor_bytes(to), in->stream), "a copy to the card"));
   cuda_set_copied_in(to, ++in->queued);
@@ -90,6 +93,8 @@ static void cuda_to_host(struct device *d, const struct tensor *from, struct ten
 
 /* In the order of what computes, which is over by then with what it reads: no reference is needed. */
 static shoal_status queue_late(struct cuda_device *c, const struct tensor *from, struct buffer *host) {
+  struct cuda_capture *captured = cuda_capturing(c);
+  if (captured) cuda_capture_fetch(captured, host);
   TRY(cuda_use(c, from));
   cuda_count_computed(c);
   TRY(cuda_status(c->api->copy_out(host->data, address(from), tensor_bytes(from), c->streams[CUDA_COMPUTE].stream),
@@ -258,12 +263,14 @@ static void cuda_free(struct device *d) {
     cuda_streams_free(c);
   }
   pthread_mutex_destroy(&c->lock);
+  pthread_cond_destroy(&c->released);
   free(c);
 }
 
 static shoal_status cuda_start(struct device *d, const struct device_options *o) {
   struct cuda_device *c = mem_zalloc(1, sizeof *c);
   pthread_mutex_init(&c->lock, NULL);
+  pthread_cond_init(&c->released, NULL);
   c->api = cuda_api(NULL);
   d->impl = c;
   shoal_status s = start(c, d, o);
@@ -285,6 +292,10 @@ static const struct device_ops cuda_ops = {.alloc = cuda_alloc,
                                            .copy_view = cuda_copy_view,
                                            .when_done = cuda_when_done,
                                            .finish = cuda_finish,
+                                           .capture_begin = cuda_capture_begin,
+                                           .capture_end = cuda_capture_end,
+                                           .replay = cuda_replay,
+                                           .capture_free = cuda_capture_free,
                                            .free = cuda_free};
 
 DEVICE_TYPE(cuda) = {.name = "GPU",

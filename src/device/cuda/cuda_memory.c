@@ -10,11 +10,13 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/vec.h"
 #include "device/cuda/cuda.h"
 #include "device/memory.h"
 
 enum { ALIGN = 256, BINS = 40 };
 #define FIRST_REGION ((size_t)32 << 20)
+#define FIRST_REGION_WITHIN ((size_t)2 << 20)
 #define LARGEST_GROWTH ((size_t)4 << 30)
 
 struct cuda_chunk {
@@ -37,6 +39,9 @@ struct cuda_memory {
   struct cuda_device *c;         /* lock: NULL when the device has gone */
   struct cuda_chunk *bins[BINS]; /* lock: free chunks, by size */
   size_t next_region;            /* lock */
+  /* Of a part that is cut up on its own (cuda_memory_within): */
+  struct device *within;        /* regions are taken from that one's memory; NULL: from the driver */
+  VEC(struct buffer *) regions; /* lock: those */
 };
 
 struct cuda_memory *cuda_memory_new(struct cuda_device *c, int64_t limit) {
@@ -51,8 +56,18 @@ struct cuda_memory *cuda_memory_new(struct cuda_device *c, int64_t limit) {
   return m;
 }
 
+/* How a captured step is served: what it takes for its values is given back with it, all at once. */
+struct cuda_memory *cuda_memory_within(struct device *d) {
+  struct cuda_memory *m = cuda_memory_new(cuda_of(d), d->memory_limit);
+  m->within = d;
+  m->next_region = FIRST_REGION_WITHIN;
+  return m;
+}
+
 static void unref(struct cuda_memory *m) {
   if (atomic_fetch_sub(&m->refs, 1) != 1) return;
+  for (size_t i = 0; i < m->regions.n; i++) buffer_unref(m->regions.at[i]);
+  vec_release(&m->regions);
   device_memory_release(&m->account);
   pthread_mutex_destroy(&m->lock);
   free(m);
@@ -97,7 +112,7 @@ static struct cuda_chunk *best(const struct cuda_memory *m, size_t size) {
 
 static void region_drop(struct cuda_memory *m, struct cuda_chunk *whole) {
   cuda_enter(m->context);
-  m->api->memory_free(whole->at);
+  if (!m->within) m->api->memory_free(whole->at);
   free(whole);
 }
 
@@ -115,10 +130,24 @@ static bool regions_drop(struct cuda_memory *m) {
   return any;
 }
 
+static shoal_status take_from(struct cuda_memory *m, struct device *d, const char *who, size_t size,
+                              struct buffer **out);
+
+static int region_memory(struct cuda_memory *m, size_t size, CUdeviceptr *at) {
+  struct buffer *b;
+  cuda_enter(m->context);
+  if (!m->within) return m->api->memory_new(at, size);
+  shoal_status s = take_from(cuda_of(m->within)->memory, m->within, "captured steps", size, &b);
+  shoal_status_free(s);
+  if (s) return CU_OUT_OF_MEMORY;
+  vec_push(&m->regions, b);
+  *at = (CUdeviceptr)(uintptr_t)b->data;
+  return 0;
+}
+
 static int region_new(struct cuda_memory *m, size_t size) {
   CUdeviceptr at;
-  cuda_enter(m->context);
-  int error = m->api->memory_new(&at, size);
+  int error = region_memory(m, size, &at);
   if (error) return error;
   struct cuda_chunk *k = mem_zalloc(1, sizeof *k);
   k->at = at;
@@ -132,7 +161,7 @@ static shoal_status grow(struct cuda_memory *m, size_t size) {
   size_t large = MAX(size, MIN(m->next_region, (size_t)m->account.limit));
   int error = region_new(m, large);
   if (error && large > size) error = region_new(m, size);
-  if (error == CU_OUT_OF_MEMORY && regions_drop(m)) error = region_new(m, size);
+  if (error == CU_OUT_OF_MEMORY && !m->within && regions_drop(m)) error = region_new(m, size);
   if (!error) m->next_region = MIN(2 * m->next_region, LARGEST_GROWTH);
   return cuda_status(error, "memory of the card");
 }
@@ -197,7 +226,7 @@ static void chunk_give(struct cuda_memory *m, struct cuda_chunk *k) {
 static void give_back(struct buffer *b) {
   struct cuda_chunk *k = b->owner;
   struct cuda_memory *m = k->of;
-  device_memory_give(&m->account, &k->piece);
+  if (!m->within) device_memory_give(&m->account, &k->piece);
   pthread_mutex_lock(&m->lock);
   if (m->c) k->freed_at = atomic_load(&m->c->computed);
   chunk_give(m, k);
@@ -215,21 +244,31 @@ void cuda_memory_free(struct cuda_memory *m) {
   unref(m);
 }
 
-shoal_status cuda_alloc(struct device *d, const char *who, size_t size, struct buffer **out) {
-  struct cuda_memory *m = cuda_of(d)->memory;
+/* What a part is cut into was counted when that was taken. */
+static shoal_status enter(struct cuda_memory *m, struct device *d, const char *who, size_t size, struct cuda_chunk *k) {
+  if (m->within) return NULL;
+  shoal_status s = device_memory_take(&m->account, d->name, who, (int64_t)size, &k->piece);
+  if (!s) return NULL;
+  pthread_mutex_lock(&m->lock);
+  chunk_give(m, k);
+  pthread_mutex_unlock(&m->lock);
+  return s;
+}
+
+static shoal_status take_from(struct cuda_memory *m, struct device *d, const char *who, size_t size,
+                              struct buffer **out) {
   struct cuda_chunk *k;
   TRY(chunk_take(m, size, &k));
-  shoal_status s = device_memory_take(&m->account, d->name, who, (int64_t)size, &k->piece);
-  if (s) {
-    pthread_mutex_lock(&m->lock);
-    chunk_give(m, k);
-    pthread_mutex_unlock(&m->lock);
-    return s;
-  }
+  TRY(enter(m, d, who, size, k));
   k->of = m;
   atomic_fetch_add(&m->refs, 1);
   *out = buffer_wrap((void *)(uintptr_t)k->at, size, d, give_back, k); /* NOLINT: an address of the card */
   return NULL;
+}
+
+shoal_status cuda_alloc(struct device *d, const char *who, size_t size, struct buffer **out) {
+  struct cuda_capture *captured = cuda_capturing(cuda_of(d));
+  return take_from(captured ? cuda_capture_memory(captured) : cuda_of(d)->memory, d, who, size, out);
 }
 
 static struct cuda_chunk *chunk_of(const struct tensor *t) { return t->buffer->owner; }

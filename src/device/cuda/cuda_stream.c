@@ -4,6 +4,7 @@
 void cuda_lock(struct cuda_device *c) {
   cuda_enter(c->context);
   pthread_mutex_lock(&c->lock);
+  while (c->captured && !pthread_equal(c->capturer, pthread_self())) pthread_cond_wait(&c->released, &c->lock);
 }
 
 void cuda_unlock(struct cuda_device *c) { pthread_mutex_unlock(&c->lock); }

@@ -220,6 +220,7 @@ static shoal_status apply_run(struct kernel_ctx *ctx) {
                                           .types = CUDA_NUMBERS,                \
                                           .state_size = sizeof(struct cuda_fn), \
                                           .init = assign_init,                  \
+                                          .flags = KERNEL_REPLAYS,              \
                                           .run = assign_run},                   \
                                          {0}};
 ADD(assign_ref, "T")
@@ -231,6 +232,7 @@ ADD(assign_resource, "dtype")
                                           .types = CUDA_FLOATING,                   \
                                           .state_size = sizeof(struct cuda_update), \
                                           .init = apply_init,                       \
+                                          .flags = KERNEL_REPLAYS,                  \
                                           .run = apply_run,                         \
                                           .host_in = host},                         \
                                          {0}};

@@ -42,7 +42,39 @@ struct soft_turn soft_read(const struct tensor *t);
 void soft_turn_begin(struct soft_turn *turn);
 void soft_turn_end(struct soft_turn *turn);
 
+/* A turn that waits for nothing: others are to come after it. */
+struct soft_turn soft_turn_new(void);
+/* The turn of a replay, which has many places to write and none to mark; and one to read after the last of them, on
+ * another stream. */
+void soft_replays_note(struct soft_memory *m, const struct soft_turn *turn);
+struct soft_turn soft_turn_after_replays(struct soft_memory *m);
+
+/* Work for the stream that computes (soft_capture.c): the head of somebody's own. */
+enum { SOFT_TURNS = 5 };
+struct soft_work {
+  void (*run)(struct soft_work *w);  /* again and again, when it was captured */
+  void (*drop)(struct soft_work *w); /* (optional) what it has beside its memory */
+  struct soft_turn turns[SOFT_TURNS];
+  int n_turns;
+};
+/* Before it is queued: what it will read and write. */
+void soft_work_reads(struct soft_work *w, const struct tensor *t);
+void soft_work_writes(struct soft_work *w, const struct tensor *t);
+/* Takes it over: it runs, or is kept. */
+void soft_queue(struct device *d, struct soft_work *w);
+
+/* Does this thread capture what it queues on the device? Then: a block is the capture's, and copies in and at the end
+ * are made by staged memory. */
+bool soft_captures(const struct device *d);
+void soft_capture_block(struct buffer *b);
+shoal_status soft_capture_in(struct device *d, const struct tensor *from, const struct tensor *to);
+void soft_capture_out(struct device *d, const struct tensor *from, const struct tensor *to);
+
 /* The type's. */
+shoal_status soft_capture_begin(struct device *d, struct device_capture **out);
+shoal_status soft_capture_end(struct device *d, struct device_capture *of);
+shoal_status soft_replay(struct device *d, struct device_capture *of);
+void soft_capture_free(struct device *d, struct device_capture *of);
 void soft_zero(struct device *d, const struct tensor *t);
 
 /* On a stream: a second reference to a value, which may be read: all that was queued to write it has been done. */

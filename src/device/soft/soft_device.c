@@ -17,12 +17,14 @@ static struct soft_device *self(const struct device *d) { return d->impl; }
 struct soft_upload {
   struct tensor from; /* held until it is done */
   void *to;
-  struct soft_turn turn;
+  struct soft_turn turn, replays;
 };
 
 static void upload(void *arg) {
   struct soft_upload *u = arg;
   struct tensor open;
+  soft_turn_begin(&u->replays);
+  soft_turn_end(&u->replays);
   soft_open(&u->from, &open);
   soft_turn_begin(&u->turn);
   if (open.n) memcpy(u->to, open.data, tensor_bytes(&open));
@@ -39,81 +41,82 @@ static shoal_status soft_bring(struct device *d, const char *who, const struct t
   tensor_move(to, from); /* its type and shape */
   to->buffer = b;
   to->data = b->data;
+  if (soft_captures(d)) {
+    shoal_status s = soft_capture_in(d, from, to);
+    if (s) tensor_release(to);
+    return s;
+  }
   struct soft_upload *u = mem_zalloc(1, sizeof *u);
   tensor_ref(&u->from, from);
   u->to = soft_data(to);
   u->turn = soft_write(to);
+  u->replays = soft_turn_after_replays(self(from->buffer->device ? from->buffer->device : d)->memory);
   pool_submit(self(d)->in, upload, u);
   return NULL;
 }
 
 /* Work without references: the marks of the memory are enough. */
 struct soft_move {
+  struct soft_work head;
   void *to;
   const void *from; /* NULL: zeros */
   size_t bytes;
-  struct soft_turn read, write;
 };
 
-static void move(void *arg) {
-  struct soft_move *m = arg;
-  if (m->from) soft_turn_begin(&m->read);
-  soft_turn_begin(&m->write);
+static void move(struct soft_work *w) {
+  const struct soft_move *m = (struct soft_move *)w;
   if (m->from && m->bytes) memcpy(m->to, m->from, m->bytes);
   if (!m->from) memset(m->to, 0, m->bytes);
-  if (m->from) soft_turn_end(&m->read);
-  soft_turn_end(&m->write);
-  free(m);
 }
 
 static void soft_copy(struct device *d, const struct tensor *from, const struct tensor *to, size_t at) {
   struct soft_move *m = mem_zalloc(1, sizeof *m);
-  *m = (struct soft_move){(char *)soft_data(to) + at, soft_data(from), tensor_bytes(from), soft_read(from),
-                          soft_write(to)};
-  pool_submit(self(d)->compute, move, m);
+  *m = (struct soft_move){
+      .head.run = move, .to = (char *)soft_data(to) + at, .from = soft_data(from), .bytes = tensor_bytes(from)};
+  soft_work_reads(&m->head, from);
+  soft_work_writes(&m->head, to);
+  soft_queue(d, &m->head);
 }
 
 void soft_zero(struct device *d, const struct tensor *t) {
   struct soft_move *m = mem_zalloc(1, sizeof *m);
-  *m = (struct soft_move){.to = soft_data(t), .bytes = tensor_bytes(t), .write = soft_write(t)};
-  pool_submit(self(d)->compute, move, m);
+  *m = (struct soft_move){.head.run = move, .to = soft_data(t), .bytes = tensor_bytes(t)};
+  soft_work_writes(&m->head, t);
+  soft_queue(d, &m->head);
 }
 
 struct soft_view {
+  struct soft_work head;
   struct strided view;
   shoal_dtype dtype;
   char *to;
   const char *from;
-  struct soft_turn read, write;
 };
 
-static void move_view(void *arg) {
-  struct soft_view *m = arg;
-  soft_turn_begin(&m->read);
-  soft_turn_begin(&m->write);
+static void move_view(struct soft_work *w) {
+  const struct soft_view *m = (struct soft_view *)w;
   strided_copy(NULL, m->dtype, &m->view, m->to, m->from);
-  soft_turn_end(&m->read);
-  soft_turn_end(&m->write);
-  free(m);
 }
 
 static shoal_status soft_copy_view(struct device *d, const struct strided *s, const struct tensor *to, int64_t to_at,
                                    const struct tensor *from, int64_t from_at) {
   struct soft_view *m = mem_zalloc(1, sizeof *m);
   int64_t size = (int64_t)dtype_size((shoal_dtype)to->dtype);
-  *m = (struct soft_view){.view = *s,
+  *m = (struct soft_view){.head.run = move_view,
+                          .view = *s,
                           .dtype = (shoal_dtype)to->dtype,
                           .to = (char *)soft_data(to) + to_at * size,
-                          .from = (const char *)soft_data(from) + from_at * size,
-                          .read = soft_read(from)};
-  m->write = soft_write(to);
-  pool_submit(self(d)->compute, move_view, m);
+                          .from = (const char *)soft_data(from) + from_at * size};
+  soft_work_reads(&m->head, from);
+  soft_work_writes(&m->head, to);
+  soft_queue(d, &m->head);
   return NULL;
 }
 
 struct soft_wait {
   struct device *d;
-  struct tensor from; /* held until it is done */
+  struct soft_turn replays; /* of a copy out */
+  struct tensor from;       /* held until it is done */
   struct tensor *to;
   shoal_status status;
   device_done done;
@@ -130,6 +133,8 @@ static void tell(void *arg) {
 static void download(void *arg) {
   struct soft_wait *w = arg;
   struct tensor open;
+  soft_turn_begin(&w->replays);
+  soft_turn_end(&w->replays);
   soft_open(&w->from, &open);
   w->status = tensor_copy(w->to, &open);
   tensor_release(&open);
@@ -140,17 +145,21 @@ static void soft_to_host(struct device *d, const struct tensor *from, struct ten
   struct soft_wait *w = mem_zalloc(1, sizeof *w);
   *w = (struct soft_wait){.d = d, .to = to, .done = done, .arg = arg};
   tensor_ref(&w->from, from);
+  w->replays = soft_turn_after_replays(self(d)->memory);
   pool_submit(self(d)->out, download, w);
 }
 
 struct soft_late {
   struct tensor from; /* held until it is done */
   struct buffer *to;  /* the same */
+  struct soft_turn replays;
 };
 
 static void download_late(void *arg) {
   struct soft_late *l = arg;
   struct tensor open;
+  soft_turn_begin(&l->replays);
+  soft_turn_end(&l->replays);
   soft_open(&l->from, &open);
   if (open.n) memcpy(l->to->data, open.data, tensor_bytes(&open));
   tensor_release(&open);
@@ -162,9 +171,14 @@ static void download_late(void *arg) {
 static shoal_status soft_to_host_at_end(struct device *d, const struct tensor *from, struct tensor *to) {
   struct shape shape = tensor_shape(from);
   TRY(tensor_new(to, (shoal_dtype)from->dtype, &shape));
+  if (soft_captures(d)) {
+    soft_capture_out(d, from, to);
+    return NULL;
+  }
   struct soft_late *l = mem_zalloc(1, sizeof *l);
   tensor_ref(&l->from, from);
   l->to = buffer_ref(to->buffer);
+  l->replays = soft_turn_after_replays(self(d)->memory);
   pool_submit(self(d)->out, download_late, l);
   return NULL;
 }
@@ -233,6 +247,10 @@ static const struct device_ops soft_ops = {.alloc = soft_alloc,
                                            .copy_view = soft_copy_view,
                                            .when_done = soft_when_done,
                                            .finish = soft_finish,
+                                           .capture_begin = soft_capture_begin,
+                                           .capture_end = soft_capture_end,
+                                           .replay = soft_replay,
+                                           .capture_free = soft_capture_free,
                                            .free = soft_free};
 
 DEVICE_TYPE(soft) = {.name = "GPU",

@@ -17,18 +17,15 @@
 #include "base/strmap.h"
 #include "base/vec.h"
 #include "device/soft/soft.h"
+#include "device/soft/soft_borrow.h"
 #include "runtime/kernel.h"
 
 /* ---- borrowed kernels ---- */
 
-struct borrowed {
-  struct kernel inner; /* the CPU's, on soft->host */
-};
-
 static struct soft_device *soft_of(const struct kernel_ctx *ctx) { return ctx->kernel->device->impl; }
 
-static shoal_status borrowed_init(struct kernel_init *ki, void *state) {
-  struct borrowed *b = state;
+shoal_status soft_borrowing_init(struct kernel_init *ki, void *state) {
+  struct soft_borrowing *b = state;
   struct soft_device *soft = ki->device->impl;
   const struct kernel_def *def;
   TRY(kernel_find(ki->node, soft->host.type->name, &def));
@@ -43,8 +40,8 @@ static shoal_status borrowed_init(struct kernel_init *ki, void *state) {
   return def->init ? def->init(&inner, b->inner.state) : NULL;
 }
 
-static void borrowed_release(void *state) {
-  struct borrowed *b = state;
+void soft_borrowing_release(void *state) {
+  struct soft_borrowing *b = state;
   if (!b->inner.state) return;
   if (b->inner.def->release) b->inner.def->release(b->inner.state);
   free(b->inner.state);
@@ -114,7 +111,7 @@ static void tell(void *arg) {
 }
 
 static shoal_status run_inner(struct kernel_ctx *ctx, const struct tensor *const *in) {
-  struct borrowed *b = ctx->state;
+  struct soft_borrowing *b = ctx->state;
   struct kernel_ctx inner = *ctx;
   inner.kernel = &b->inner;
   inner.state = b->inner.state;
@@ -205,9 +202,9 @@ static bool borrow_one(const struct op *op, const struct kernel_def *from, struc
                              .types = from->types,
                              .type_attr2 = from->type_attr2,
                              .types2 = from->types2,
-                             .state_size = sizeof(struct borrowed),
-                             .init = borrowed_init,
-                             .release = borrowed_release,
+                             .state_size = sizeof(struct soft_borrowing),
+                             .init = soft_borrowing_init,
+                             .release = soft_borrowing_release,
                              .start = borrowed_start,
                              .host_in = from->host_in,
                              .host_out = from->host_out};
@@ -229,6 +226,8 @@ static struct kernel_def *borrow_all(const struct op *op) {
 }
 
 const struct kernel_def *soft_borrow(const struct op *op) {
+  const struct kernel_def *own = soft_queued(op);
+  if (own) return own;
   pthread_mutex_lock(&made.lock);
   struct kernel_def *list = strmap_get(&made.lists, op->name);
   if (!list) strmap_put(&made.lists, op->name, list = borrow_all(op));
@@ -258,7 +257,7 @@ struct soft_check {
 
 static void check(void *arg) {
   struct soft_check *c = arg;
-  struct borrowed *b = c->kernel->state;
+  struct soft_borrowing *b = c->kernel->state;
   struct tensor out = tensor_none();
   const struct tensor *in[] = {&c->t};
   soft_turn_begin(&c->turn);
@@ -284,9 +283,10 @@ static shoal_status check_run(struct kernel_ctx *ctx) {
 static const struct kernel_def check_kernels[] = {{.device = "GPU",
                                                    .type_attr = "T",
                                                    .types = DT_FLOATING,
-                                                   .state_size = sizeof(struct borrowed),
-                                                   .init = borrowed_init,
-                                                   .release = borrowed_release,
+                                                   .flags = KERNEL_OF_STEP,
+                                                   .state_size = sizeof(struct soft_borrowing),
+                                                   .init = soft_borrowing_init,
+                                                   .release = soft_borrowing_release,
                                                    .run = check_run},
                                                   {0}};
 

@@ -79,9 +79,10 @@ struct soft_memory {
   atomic_int refs; /* the device's, and one of each block that is in use: tensors may outlive their device */
   struct device_memory account;
   pthread_mutex_t lock;
-  struct soft_block *kept; /* lock: nobody's, perhaps with work that is still queued */
-  size_t kept_bytes;       /* lock */
-  size_t kept_most;        /* lock: 0 when the device has gone */
+  struct soft_block *kept;     /* lock: nobody's, perhaps with work that is still queued */
+  size_t kept_bytes;           /* lock */
+  size_t kept_most;            /* lock: 0 when the device has gone */
+  struct soft_event *replayed; /* lock: the last replay; NULL: there was none */
 };
 
 struct soft_memory *soft_memory_new(int64_t limit) {
@@ -97,6 +98,7 @@ static void unref(struct soft_memory *m) {
   if (atomic_fetch_sub(&m->refs, 1) != 1) return;
   device_memory_release(&m->account);
   pthread_mutex_destroy(&m->lock);
+  event_unref(m->replayed);
   free(m);
 }
 
@@ -198,6 +200,7 @@ shoal_status soft_alloc(struct device *d, const char *who, size_t size, struct b
   shoal_status s = device_memory_take(&m->account, d->name, who, (int64_t)size, &b->piece);
   if (!s) {
     *out = wrap(d, b);
+    if (soft_captures(d)) soft_capture_block(*out);
     return NULL;
   }
   pthread_mutex_lock(&m->lock);
@@ -275,6 +278,24 @@ struct soft_turn soft_read(const struct tensor *t) {
   event_unref(b->read);
   b->read = event_ref(turn.after);
   pthread_mutex_unlock(&b->of->lock);
+  return turn;
+}
+
+struct soft_turn soft_turn_new(void) {
+  return (struct soft_turn){.after = event_new()};
+}
+
+void soft_replays_note(struct soft_memory *m, const struct soft_turn *turn) {
+  pthread_mutex_lock(&m->lock);
+  event_unref(m->replayed);
+  m->replayed = event_ref(turn->after);
+  pthread_mutex_unlock(&m->lock);
+}
+
+struct soft_turn soft_turn_after_replays(struct soft_memory *m) {
+  pthread_mutex_lock(&m->lock);
+  struct soft_turn turn = {.before = {event_ref(m->replayed)}, .after = event_new()};
+  pthread_mutex_unlock(&m->lock);
   return turn;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runtime/variable_copy.h"
+#include "runtime/variable_notes.h"
 
 /* ---- variables as inputs ---- */
 
@@ -49,7 +50,10 @@ void state_vars_lock(struct state_vars *s) {
     order[at] = s->v[i];
     n++;
   }
-  for (int i = 0; i < n; i++) pthread_rwlock_wrlock(&order[i]->lock);
+  for (int i = 0; i < n; i++) {
+    pthread_rwlock_wrlock(&order[i]->lock);
+    variable_note(order[i], true);
+  }
   s->locked = true;
 }
 

@@ -480,8 +480,9 @@ static shoal_status shape_update(struct shape_ctx *c) { return shape_merge(&c->i
 /* ---- rows ---- */
 
 #define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", .borrowable = true, __VA_ARGS__}, {0}}
-KERNEL(variable_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .state_size = sizeof(struct ref_variable),
-       .init = variable_init, .release = variable_release, .run = variable_run);
+KERNEL(variable_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE | KERNEL_REPLAYS,
+       .state_size = sizeof(struct ref_variable), .init = variable_init, .release = variable_release,
+       .run = variable_run);
 KERNEL(temporary_kernels, .state_size = sizeof(struct temporary), .init = temporary_init, .release = temporary_release,
        .run = temporary_run);
 KERNEL(destroy_temporary_kernels, .state_size = sizeof(struct temporary), .init = temporary_init,
@@ -493,11 +494,13 @@ KERNEL(assign_sub_kernels, .type_attr = "T", .types = UPDATE_NUMBERS, .run = ass
 KERNEL(is_initialized_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = is_initialized_run, .host_out = 1);
 KERNEL(count_kernels, .type_attr = "T", .types = DT(INT32) | DT(INT64), .state_size = sizeof(struct count_up_to),
        .init = count_init, .run = count_run);
-KERNEL(var_handle_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .state_size = sizeof(struct var_handles),
-       .init = var_handle_init, .release = var_handle_release, .run = var_handle_run);
-KERNEL(var_handles_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .state_size = sizeof(struct var_handles),
-       .init = var_handles_init, .release = var_handle_release, .run = var_handle_run);
-KERNEL(read_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = read_run);
+KERNEL(var_handle_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE | KERNEL_REPLAYS,
+       .state_size = sizeof(struct var_handles), .init = var_handle_init, .release = var_handle_release,
+       .run = var_handle_run);
+KERNEL(var_handles_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE | KERNEL_REPLAYS,
+       .state_size = sizeof(struct var_handles), .init = var_handles_init, .release = var_handle_release,
+       .run = var_handle_run);
+KERNEL(read_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE | KERNEL_REPLAYS, .run = read_run);
 KERNEL(destroy_kernels, .flags = KERNEL_ANYWHERE, .state_size = sizeof(struct destroy), .init = destroy_init,
        .run = destroy_run);
 KERNEL(assign_resource_kernels, .flags = KERNEL_ANYWHERE, .state_size = sizeof(struct assign), .init = assign_init,

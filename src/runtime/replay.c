@@ -1,0 +1,276 @@
+/* Capturing and replaying steps; see replay.h. */
+#include "runtime/replay.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "device/gate.h"
+#include "runtime/plan_internal.h"
+#include "runtime/variable_notes.h"
+
+enum { WARM_UP = 3, LONGEST_PAUSE = 1024, SETTLED = 100 };
+
+enum replay_state {
+  REPLAY_COUNTS, /* runs as always, a few times: kernels choose their ways, memory is found */
+  REPLAY_NOTES,  /* the next run takes notes of variables */
+  REPLAY_CAPTURES,
+  REPLAY_READY,
+  REPLAY_NEVER
+};
+
+struct replay {
+  struct plan *plan; /* no reference: it is the plan's */
+  struct replay_map map;
+  pthread_mutex_t lock; /* all below: the step that has it notes, captures or replays */
+  enum replay_state state;
+  int runs;     /* until so many as a warm up takes */
+  int pause;    /* how many more it takes when something has moved: twice as many each time */
+  int replayed; /* since the capture */
+  struct variable_notes notes;
+  struct device_capture *capture;
+  struct tensor *args; /* [n_args] their types and shapes; no memory */
+  int n_args;
+  struct tensor *rets; /* [n_rets] fetches: type and shape; what is kept: the value */
+};
+
+static atomic_int_fast64_t replays;
+int64_t replay_count(void) { return atomic_load(&replays); }
+
+static const struct device_ops *ops_of(const struct replay *r) { return r->plan->device->type->ops; }
+
+/* ---- its memory ---- */
+
+static bool is_off(void) {
+  const char *set = getenv("SHOAL_REPLAY");
+  return set && !strcmp(set, "0");
+}
+
+struct replay *replay_new(struct plan *p, struct shoal_node *const *nodes) {
+  struct replay *r = mem_zalloc(1, sizeof *r);
+  char *why = NULL;
+  if (is_off() || !replay_map_init(&r->map, p, nodes, &why)) {
+    if (why) LOGD("a step on %s is not captured: %s", p->device->name, why);
+    replay_map_release(&r->map);
+    free(why);
+    free(r);
+    return NULL;
+  }
+  r->plan = p;
+  pthread_mutex_init(&r->lock, NULL);
+  return r;
+}
+
+static void drop(struct replay *r) {
+  if (r->capture) ops_of(r)->capture_free(r->plan->device, r->capture);
+  r->capture = NULL;
+  for (int i = 0; r->rets && i < r->map.n_rets; i++) tensor_release(&r->rets[i]);
+  free(r->rets);
+  free(r->args);
+  r->rets = r->args = NULL;
+  variable_notes_release(&r->notes);
+  r->notes = (struct variable_notes){0};
+}
+
+void replay_free(struct replay *r) {
+  if (!r) return;
+  drop(r);
+  replay_map_release(&r->map);
+  pthread_mutex_destroy(&r->lock);
+  free(r);
+}
+
+static void give_up(struct replay *r, const char *why) {
+  LOGD("a step on %s is captured no more: %s", r->plan->device->name, why);
+  drop(r);
+  r->state = REPLAY_NEVER;
+}
+
+/* Something has moved: from the beginning, after a while that grows where it happens all the time. */
+static void begin_again(struct replay *r, const char *moved) {
+  LOGD("a captured step on %s begins again: %s has moved", r->plan->device->name, moved);
+  drop(r);
+  if (r->replayed >= SETTLED || !r->pause) r->pause = 1;
+  r->replayed = 0;
+  r->state = REPLAY_COUNTS;
+  r->runs = WARM_UP - r->pause;
+  r->pause = MIN(2 * r->pause, LONGEST_PAUSE);
+}
+
+/* ---- running the nodes ---- */
+
+static void keep_status(void *arg, shoal_status s) { *(shoal_status *)arg = s; }
+
+/* The plan is one run of nodes: it is over when this returns. */
+static shoal_status run_nodes(struct replay *r, struct step *step) {
+  shoal_status s = NULL;
+  straight_run(r->plan, step, keep_status, &s);
+  return s;
+}
+
+static shoal_status finish(struct replay *r, struct step *step, shoal_status s) {
+  shoal_status queued = ops_of(r)->finish(r->plan->device);
+  shoal_status late = step->late ? atomic_exchange(step->late, NULL) : NULL;
+  if (queued) status_merge(&s, queued);
+  if (late) status_merge(&s, late);
+  return s;
+}
+
+/* A run as always, but for the notes. */
+static shoal_status take_notes(struct replay *r, struct step *step) {
+  variable_notes_begin(&r->notes);
+  shoal_status s = run_nodes(r, step);
+  variable_notes_end();
+  s = finish(r, step, s);
+  const char *moved = s ? NULL : variable_notes_lock(&r->notes);
+  if (s) drop(r); /* the next one takes them */
+  else if (moved) begin_again(r, moved);
+  else {
+    variable_notes_unlock(&r->notes);
+    r->state = REPLAY_CAPTURES;
+  }
+  return s;
+}
+
+/* ---- capturing ---- */
+
+static void remember(struct replay *r, const struct step *step) {
+  r->n_args = step->n_args;
+  r->args = mem_zalloc((size_t)step->n_args + 1, sizeof *r->args);
+  r->rets = mem_zalloc((size_t)r->map.n_rets + 1, sizeof *r->rets);
+  for (int i = 0; i < step->n_args; i++) {
+    tensor_move(&r->args[i], &step->args[i]);
+    r->args[i].buffer = NULL;
+  }
+  for (int i = 0; i < r->map.n_rets; i++) {
+    struct tensor *t = &step->rets[i];
+    if (r->map.rets[i].from == REPLAY_KEPT) {
+      tensor_ref(&r->rets[i], t);
+    } else {
+      tensor_move(&r->rets[i], t);
+      r->rets[i].buffer = NULL;
+    }
+    tensor_release(t);
+  }
+}
+
+static bool is_as_mapped(const struct replay *r) {
+  return (int)r->capture->feeds.n == r->map.n_feeds && (int)r->capture->fetches.n == r->map.n_fetches;
+}
+
+/* With the gate shut. On an error the step has done nothing, and variables are as they were. */
+static shoal_status capture(struct replay *r, struct step *step) {
+  struct device *d = r->plan->device;
+  TRY(ops_of(r)->capture_begin(d, &r->capture));
+  shoal_status s = run_nodes(r, step);
+  shoal_status ended = ops_of(r)->capture_end(d, r->capture);
+  if (ended) status_merge(&s, ended);
+  if (!s && !is_as_mapped(r)) s = INTERNAL("copies were captured that nobody knows of");
+  if (s)
+    for (int i = 0; i < step->n_rets; i++) tensor_release(&step->rets[i]);
+  return s;
+}
+
+/* True: it is ready. */
+static bool try_capture(struct replay *r, struct step *step) {
+  struct device_gate *gate = r->plan->device->gate;
+  const char *moved = variable_notes_lock(&r->notes);
+  if (moved) {
+    begin_again(r, moved);
+    return false;
+  }
+  variable_notes_unlock(&r->notes);
+  if (step->n_rets < r->map.n_rets || !device_gate_shut(gate)) return false; /* another time */
+  shoal_status s = capture(r, step);
+  device_gate_open(gate);
+  if (s) {
+    give_up(r, shoal_status_message(s));
+    shoal_status_free(s);
+    return false;
+  }
+  remember(r, step);
+  r->state = REPLAY_READY;
+  LOGD("a step on %s of %d nodes was captured", r->plan->device->name, r->plan->n_nodes - r->plan->n_once);
+  return true;
+}
+
+/* ---- replaying ---- */
+
+static bool same_args(const struct replay *r, const struct step *step) {
+  if (step->n_args != r->n_args || step->n_rets < r->map.n_rets) return false;
+  for (int i = 0; i < r->n_args; i++)
+    if (step->args[i].dtype != r->args[i].dtype || !tensor_same_shape(&step->args[i], &r->args[i])) return false;
+  return true;
+}
+
+static void feed(const struct replay *r, const struct step *step) {
+  for (int i = 0; i < r->map.n_feeds; i++) {
+    int arg = r->map.feed_args[i];
+    if (arg >= 0 && step->args[arg].n) {
+      const struct tensor *t = &step->args[arg];
+      memcpy(r->capture->feeds.at[i]->data, t->data, tensor_bytes(t));
+    }
+  }
+}
+
+static shoal_status fetch_one(const struct replay *r, struct step *step, int i) {
+  const struct tensor *like = &r->rets[i];
+  struct replay_ret from = r->map.rets[i];
+  struct shape shape = tensor_shape(like);
+  tensor_release(&step->rets[i]);
+  if (from.from != REPLAY_FETCH) {
+    tensor_ref(&step->rets[i], from.from == REPLAY_ARG ? &step->args[from.i] : like);
+    return NULL;
+  }
+  TRY(tensor_new(&step->rets[i], (shoal_dtype)like->dtype, &shape));
+  if (like->n) memcpy(step->rets[i].data, r->capture->fetches.at[from.i]->data, tensor_bytes(like));
+  return NULL;
+}
+
+static shoal_status fetch(const struct replay *r, struct step *step) {
+  for (int i = 0; i < r->map.n_rets; i++) TRY(fetch_one(r, step, i));
+  return NULL;
+}
+
+/* With variables locked: what changes them is queued when they are let go. */
+static shoal_status replay(struct replay *r, struct step *step) {
+  shoal_status s = ops_of(r)->replay(r->plan->device, r->capture);
+  variable_notes_unlock(&r->notes);
+  atomic_fetch_add(&replays, 1);
+  s = finish(r, step, s);
+  return s ? s : fetch(r, step);
+}
+
+static bool try_replay(struct replay *r, struct step *step, shoal_status *out) {
+  if (!same_args(r, step)) return false;
+  feed(r, step);
+  const char *moved = variable_notes_lock(&r->notes);
+  if (moved) {
+    begin_again(r, moved);
+    return false;
+  }
+  *out = replay(r, step);
+  r->replayed++;
+  return true;
+}
+
+static bool run(struct replay *r, struct step *step, shoal_status *out) {
+  switch (r->state) {
+    case REPLAY_COUNTS:
+      if (++r->runs == WARM_UP) r->state = REPLAY_NOTES;
+      return false;
+    case REPLAY_NOTES: *out = take_notes(r, step); return true;
+    case REPLAY_CAPTURES: return try_capture(r, step) && try_replay(r, step, out);
+    case REPLAY_READY: return try_replay(r, step, out);
+    case REPLAY_NEVER: return false;
+  }
+  return false;
+}
+
+bool replay_run(struct replay *r, struct step *step, shoal_status *out) {
+  if (!step->here || step->stats || cancel_started(step->cancel) || pthread_mutex_trylock(&r->lock)) return false;
+  bool done = run(r, step, out);
+  pthread_mutex_unlock(&r->lock);
+  return done;
+}

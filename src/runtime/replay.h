@@ -1,0 +1,50 @@
+/* Steps that are queued as a whole: captured once, replayed after.
+ *
+ * A plan on a device that is one run of kernels which only queue work puts the same work there in every step, as long
+ * as shapes and addresses are the same: one launch for all of it costs a fraction of one for each (CUDA's graphs). So
+ * after a few runs a step takes notes of the variables it touches; the next one is captured, if nothing else uses the
+ * device at that moment (device/gate.h): its nodes run, but the device keeps their work instead of doing it. From then
+ * on a step copies its feeds to where the captured copies read them, locks its variables, sees that their values are
+ * where they were, replays, waits, and copies its fetches. No node runs.
+ *
+ * What can be captured is found when the plan is compiled (replay_map.c): every node is a kernel with run(); what keeps
+ * state is variables alone (KERNEL_REPLAYS); what kernels read in host memory is the same in every step. What then
+ * turns out different is seen before anything is queued: a step with other shapes runs as always, a variable whose
+ * value moved (a restored checkpoint) ends the capture, and another one is made, later and later where that happens all
+ * the time (steps of several threads that read what the others change). SHOAL_LOG=debug says what was captured and what
+ * was not, and why. SHOAL_REPLAY=0 switches it off.
+ *
+ * The memory of a captured step is its own while it is kept (the device sees to that). One step at a time replays;
+ * others that come meanwhile run as always. */
+#ifndef RUNTIME_REPLAY_H
+#define RUNTIME_REPLAY_H
+
+#include "runtime/plan.h"
+
+struct plan;
+struct replay;
+
+/* Where the ends of a step come from. */
+enum replay_source { REPLAY_KEPT, REPLAY_ARG, REPLAY_FETCH };
+struct replay_ret {
+  enum replay_source from;
+  int i; /* the argument, or the fetch in the order they are queued */
+};
+struct replay_map {
+  int n_feeds, *feed_args; /* by copies in, in order: the argument, or -1: always the same */
+  int n_fetches, n_rets;
+  struct replay_ret *rets; /* [n_rets] */
+};
+/* False: it cannot be captured; *why is on the heap. nodes: the plan's, in order. */
+bool replay_map_init(struct replay_map *m, const struct plan *p, struct shoal_node *const *nodes, char **why);
+void replay_map_release(struct replay_map *m);
+
+/* NULL: this plan is none of those. */
+struct replay *replay_new(struct plan *p, struct shoal_node *const *nodes);
+void replay_free(struct replay *r);
+/* Runs a step of a plan in this way, if it can at present; false: it is to be run as always, and nothing was done. */
+bool replay_run(struct replay *r, struct step *step, shoal_status *out);
+/* How many steps were, in this process: for tests. */
+int64_t replay_count(void);
+
+#endif

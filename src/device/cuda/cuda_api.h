@@ -54,6 +54,7 @@ enum cu_attribute { CU_MULTIPROCESSORS = 16, CU_CAPABILITY_MAJOR = 75, CU_CAPABI
   X(graph_free, "cuGraphDestroy", (CUgraph g))                                                                    \
   X(graph_launch, "cuGraphLaunch", (CUgraphExec g, CUstream s))                                                   \
   X(graph_drop, "cuGraphExecDestroy", (CUgraphExec g))                                                            \
+  X(event_elapsed, "cuEventElapsedTime", (float *milliseconds, CUevent from, CUevent to))                         \
   X(module_load, "cuModuleLoadData", (CUmodule * out, const void *image))                                         \
   X(module_free, "cuModuleUnload", (CUmodule m))                                                                  \
   X(module_function, "cuModuleGetFunction", (CUfunction * out, CUmodule m, const char *name))                     \

@@ -1,7 +1,11 @@
 /* cuBLASLt: opened at run time; what of it we use is declared here as its binary interface has it.
  *
- * The library counts in columns where we have rows: our c = a * b is its c' = b' * a', with the same memory. How a
- * product of some shape is best done is asked once and kept. */
+ * The library counts in columns where we have rows: our c = a * b is its c' = b' * a', with the same memory.
+ *
+ * How a product of some shape is best done is found once and kept: the library names a few ways, the one it thinks best
+ * first, and each is timed with the operands at hand; another than the first is taken where it is clearly faster. What
+ * is clear may differ from one process to the next, and with it the last bits of a result: where
+ * TF_DETERMINISTIC_OPS=1 (as for TensorFlow) or SHOAL_TIMED_PRODUCTS=0 is in the environment, the first is taken. */
 #include "device/cuda/cuda_blas.h"
 
 #include <dlfcn.h>
@@ -22,7 +26,7 @@ enum {
   PREFERENCE_WORKSPACE = 1,
   PREFERENCE_ALIGN = 5
 };
-enum { WORKSPACE = 32 << 20 };
+enum { WORKSPACE = 32 << 20, WAYS = 8, TIMES = 3 };
 
 struct blas_algo {
   uint64_t data[8];
@@ -159,21 +163,84 @@ static shoal_status describe(struct blas_plan *p) {
   return layout(type, o->m, o->n, o->batch, o->step_c, &p->c);
 }
 
-static shoal_status choose(struct cuda_blas *b, struct blas_plan *p) {
+/* The ways that the library knows, best first; at most WAYS. */
+static shoal_status ask(struct cuda_blas *b, struct blas_plan *p, struct blas_choice *ways, int *n) {
   void *preference;
   size_t room = WORKSPACE;
-  struct blas_choice choice;
-  int n = 0;
   TRY(describe(p));
   TRY(blas_status(lt.preference_new(&preference), "a choice"));
   int error = lt.preference_set(preference, PREFERENCE_WORKSPACE, &room, sizeof room);
   for (int i = 0; i < 4 && !error; i++)
     error = lt.preference_set(preference, PREFERENCE_ALIGN + i, &p->align, sizeof p->align);
-  if (!error) error = lt.choose(b->handle, p->desc, p->b, p->a, p->c, p->c, preference, 1, &choice, &n);
+  if (!error) error = lt.choose(b->handle, p->desc, p->b, p->a, p->c, p->c, preference, WAYS, ways, n);
   lt.preference_free(preference);
   TRY(blas_status(error, "a choice"));
-  if (!n) return UNIMPLEMENTED("cuBLASLt has no way to do this product");
-  p->algo = choice.algo;
+  return *n ? NULL : UNIMPLEMENTED("cuBLASLt has no way to do this product");
+}
+
+/* ---- products ---- */
+
+struct blas_operands {
+  const void *a, *b;
+  void *out;
+};
+
+static int multiply(struct cuda_device *c, const struct blas_plan *p, const struct blas_algo *algo,
+                    const struct blas_operands *o) {
+  static const double one = 1, none = 0;
+  static const float one_f = 1, none_f = 0;
+  bool wide = p->of.dtype == SHOAL_FLOAT64;
+  return lt.matmul(c->blas->handle, p->desc, wide ? (const void *)&one : &one_f, o->b, p->b, o->a, p->a,
+                   wide ? (const void *)&none : &none_f, o->out, p->c, o->out, p->c, algo, c->blas->workspace->data,
+                   WORKSPACE, c->streams[CUDA_COMPUTE].stream);
+}
+
+/* ---- timing ---- */
+
+static bool is_timed(const struct cuda_device *c) {
+  const char *fixed = getenv("TF_DETERMINISTIC_OPS"), *timed = getenv("SHOAL_TIMED_PRODUCTS");
+  bool off = (fixed && (!strcmp(fixed, "1") || !strcmp(fixed, "true"))) || (timed && !strcmp(timed, "0"));
+  return !off && !cuda_capturing(c);
+}
+
+/* Milliseconds for a few times, after one that does not count; below 0: it cannot be done so. */
+static float time_one(struct cuda_device *c, const struct blas_plan *p, const struct blas_algo *algo,
+                      const struct blas_operands *o, const CUevent marks[2]) {
+  CUstream s = c->streams[CUDA_COMPUTE].stream;
+  float took = -1;
+  bool good = !multiply(c, p, algo, o) && !c->api->event_record(marks[0], s);
+  for (int i = 0; i < TIMES; i++) good = good && !multiply(c, p, algo, o);
+  good = good && !c->api->event_record(marks[1], s) && !c->api->event_wait(marks[1]);
+  return good && !c->api->event_elapsed(&took, marks[0], marks[1]) ? took : -1;
+}
+
+static int fastest(struct cuda_device *c, const struct blas_plan *p, const struct blas_choice *ways, int n,
+                   const struct blas_operands *o) {
+  static const float clearly = 0.95f;
+  CUevent marks[2] = {NULL, NULL};
+  int best = 0;
+  if (!c->api->event_new(&marks[0], 0) && !c->api->event_new(&marks[1], 0)) {
+    float shortest = time_one(c, p, &ways[0].algo, o, marks);
+    for (int i = 1; i < n && shortest >= 0; i++) {
+      float took = ways[i].state ? -1 : time_one(c, p, &ways[i].algo, o, marks);
+      if (took < 0 || took >= clearly * shortest) continue;
+      shortest = took;
+      best = i;
+    }
+  }
+  for (int i = 0; i < 2; i++)
+    if (marks[i]) c->api->event_free(marks[i]);
+  return best;
+}
+
+static shoal_status choose(struct cuda_device *c, struct blas_plan *p, const struct blas_operands *o) {
+  struct blas_choice ways[WAYS];
+  int n = 0;
+  TRY(ask(c->blas, p, ways, &n));
+  int best = n > 1 && is_timed(c) ? fastest(c, p, ways, n, o) : 0;
+  LOGD("a product of %lld by %lld by %lld is done in way %d of %d", (long long)p->of.m, (long long)p->of.k,
+       (long long)p->of.n, best, n);
+  p->algo = ways[best].algo;
   return NULL;
 }
 
@@ -183,9 +250,10 @@ static bool same(const struct cuda_product *a, const struct cuda_product *b) {
          a->step_c == b->step_c;
 }
 
-static shoal_status find_plan(struct cuda_blas *b, const struct cuda_product *of, uint32_t align,
-                              struct blas_plan **out) {
+static shoal_status find_plan(struct cuda_device *c, const struct cuda_product *of, uint32_t align,
+                              const struct blas_operands *o, struct blas_plan **out) {
   enum { MOST = 512 };
+  struct cuda_blas *b = c->blas;
   for (size_t i = 0; i < b->plans.n; i++)
     if (b->plans.at[i]->align == align && same(&b->plans.at[i]->of, of)) {
       *out = b->plans.at[i];
@@ -194,7 +262,7 @@ static shoal_status find_plan(struct cuda_blas *b, const struct cuda_product *of
   struct blas_plan *p = mem_zalloc(1, sizeof *p);
   p->of = *of;
   p->align = align;
-  shoal_status s = choose(b, p);
+  shoal_status s = choose(c, p, o);
   if (s) {
     plan_free(p);
     return s;
@@ -218,13 +286,8 @@ static uint32_t alignment(uintptr_t bits) {
 shoal_status cuda_blas_run(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,
                            void *out) {
   struct blas_plan *p;
-  const double one = 1, none = 0;
-  const float one_f = 1, none_f = 0;
-  bool wide = of->dtype == SHOAL_FLOAT64;
-  TRY(find_plan(c->blas, of, alignment((uintptr_t)a | (uintptr_t)b | (uintptr_t)out), &p));
+  const struct blas_operands o = {a, b, out};
+  TRY(find_plan(c, of, alignment((uintptr_t)a | (uintptr_t)b | (uintptr_t)out), &o, &p));
   cuda_count_computed(c);
-  return blas_status(lt.matmul(c->blas->handle, p->desc, wide ? (const void *)&one : &one_f, b, p->b, a, p->a,
-                               wide ? (const void *)&none : &none_f, out, p->c, out, p->c, &p->algo,
-                               c->blas->workspace->data, WORKSPACE, c->streams[CUDA_COMPUTE].stream),
-                     "a product");
+  return blas_status(multiply(c, p, &p->algo, &o), "a product");
 }

@@ -75,6 +75,7 @@ static int run_rank(struct launch_job *j, int64_t rank) {
   char **argv;
   launch_task_command(j, t, &argv, &tf_config);
   setenv("TF_CONFIG", text_cstr(&tf_config), 1);
+  if (t->cards) setenv("CUDA_VISIBLE_DEVICES", t->cards, 1);
   text_release(&tf_config);
   execvp(argv[0], argv);
   report(ERRNO_STATUS(errno, "cannot run %s", argv[0]));
@@ -144,7 +145,8 @@ static const char *misplaced(const struct launch_job *j) {
 }
 
 int launch_main(int argc, char **argv) {
-  struct launch_job j = {.ps = 1, .workers = 2, .grace = 30, .evaluator_wait = -1, .flags = true, .view = true};
+  struct launch_job j = {
+      .ps = 1, .workers = 2, .grace = 30, .evaluator_wait = -1, .gpus_per_task = -1, .flags = true, .view = true};
   const struct flag flags[] = {
       {"ps", "N", "parameter servers (default 1)", .number = &j.ps, .max = LAUNCH_MAX_TASKS},
       {"workers", "N", "workers (default 2)", .number = &j.workers, .max = LAUNCH_MAX_TASKS},
@@ -152,6 +154,8 @@ int launch_main(int argc, char **argv) {
       {"evaluator", NULL, "a task \"evaluator\", outside of the cluster", .on = &j.evaluator},
       {"restarts", "N", "start a failed task again, each at most N times (default 0)", .number = &j.restarts,
        .max = 1000000},
+      {"gpus_per_task", "N", "cards that each task but a ps sees; a ps sees none (default: all see all)",
+       .number = &j.gpus_per_task, .max = 64},
       {"ps_server", NULL, "ps tasks run `shoal server` instead of PROGRAM", .on = &j.ps_server},
       {"flags", NULL, "the four flags (default true; --flags=false: TF_CONFIG alone)", .on = &j.flags},
       {"grace", "SECONDS", "from asking a task to end to killing it (default 30)", .number = &j.grace, .max = 1000000},

@@ -2,6 +2,7 @@
  *
  *   launch.c          flags; the two processes that watch each other
  *   launch_cluster.c  which tasks, on which ports; what each is told: TF_CONFIG, flags, environment
+ *   launch_cards.c    which of their machine's cards tasks see
  *   launch_hosts.c    tasks on other machines, by ssh or by srun
  *   launch_run.c      starting, watching, starting again, stopping
  *   launch_output.c   their output: prefixes, last lines
@@ -46,6 +47,7 @@ struct launch_task {
   char name[48];          /* "worker/0" */
   const char *host;       /* NULL: this machine; else what ssh is given; owned by the job */
   char *address;          /* "host:port"; the evaluator has none */
+  char *cards;            /* CUDA_VISIBLE_DEVICES; NULL: as it is */
   char **argv, **environ; /* what is executed here, be it ssh */
 
   enum launch_state state;
@@ -71,6 +73,7 @@ struct launch_task {
 struct launch_job {
   /* asked for */
   int64_t ps, workers, restarts, grace, evaluator_wait, port;
+  int64_t gpus_per_task; /* -1: nothing was said, tasks see all of them */
   bool chief, evaluator, ps_server, flags, view, slurm, requeue, dry_run, insecure_bind_all;
   const char *hosts_file, *ssh, *log_dir, *forward; /* forward: names of variables for other machines */
   const char *remote_shoal;                         /* the command on other machines; NULL: where it is here */
@@ -106,8 +109,12 @@ void launch_cluster_json(const struct launch_job *j, struct text *out);
 const char *launch_role_name(enum launch_role role);
 void launch_job_release(struct launch_job *j);
 void strings_free(char **list);
-/* A copy of this environment with NAME=VALUE in place of what NAME had. */
-char **environ_with(const char *name, const char *value);
+/* A copy of this environment with TF_CONFIG and the task's cards. */
+char **launch_task_environ(const struct launch_task *t, const char *tf_config);
+
+/* ---- launch_cards.c ---- */
+/* Gives every task its cards, once it has its host. */
+shoal_status launch_cards_deal(struct launch_job *j);
 
 /* ---- launch_hosts.c ---- */
 /* Reads the hosts file, or Slurm's environment, and gives every task its host and address. */

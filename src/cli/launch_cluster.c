@@ -183,16 +183,16 @@ void launch_task_command(struct launch_job *j, struct launch_task *t, char ***ar
   for (int i = 0; i < N_VALUES; i++) text_release(&v[i].text);
 }
 
-char **environ_with(const char *name, const char *value) {
+char **launch_task_environ(const struct launch_task *t, const char *tf_config) {
   VEC(char *) out = {0};
-  size_t n = strlen(name);
   bool unbuffered = false;
   for (char **e = environ; *e; e++) {
     if (str_starts(*e, "PYTHONUNBUFFERED=")) unbuffered = true;
-    if (!strncmp(*e, name, n) && (*e)[n] == '=') continue;
+    if (str_starts(*e, "TF_CONFIG=") || (t->cards && str_starts(*e, "CUDA_VISIBLE_DEVICES="))) continue;
     vec_push(&out, mem_strdup(*e));
   }
-  vec_push(&out, mem_printf("%s=%s", name, value));
+  vec_push(&out, mem_printf("TF_CONFIG=%s", tf_config));
+  if (t->cards) vec_push(&out, mem_printf("CUDA_VISIBLE_DEVICES=%s", t->cards));
   /* Python's lines shall come when they are printed, although standard output is a pipe. */
   if (!unbuffered) vec_push(&out, mem_strdup("PYTHONUNBUFFERED=1"));
   vec_push(&out, NULL);
@@ -247,6 +247,7 @@ shoal_status launch_job_plan(struct launch_job *j) {
   if (j->hosts_file || j->slurm) TRY(launch_hosts_assign(j));
   else TRY(assign_ports(j));
   TRY(check_protection(j));
+  TRY(launch_cards_deal(j));
   for (size_t i = 0; i < j->tasks.n; i++) {
     struct launch_task *t = &j->tasks.at[i];
     struct text tf_config = {0};
@@ -255,7 +256,7 @@ shoal_status launch_job_plan(struct launch_job *j) {
     if (t->host) launch_hosts_wrap(j, t, argv, text_cstr(&tf_config));
     else {
       t->argv = argv;
-      t->environ = environ_with("TF_CONFIG", text_cstr(&tf_config));
+      t->environ = launch_task_environ(t, text_cstr(&tf_config));
     }
     text_release(&tf_config);
   }
@@ -266,6 +267,7 @@ void launch_job_release(struct launch_job *j) {
   for (size_t i = 0; i < j->tasks.n; i++) {
     struct launch_task *t = &j->tasks.at[i];
     free(t->address);
+    free(t->cards);
     strings_free(t->argv);
     strings_free(t->environ);
     free(t->progress);

@@ -49,7 +49,8 @@ static void add_variable(char ***at, const char *name) {
 }
 
 /* "sh -c SCRIPT sh FOLDER NAME=VALUE... PROGRAM ARG..."; takes argv over. */
-static char **remote_command(const struct launch_job *j, char **argv, const char *tf_config) {
+static char **remote_command(const struct launch_job *j, const struct launch_task *t, char **argv,
+                             const char *tf_config) {
   size_t n = 0, names = 0;
   while (argv[n]) n++;
   for (const char *c = j->forward; c && *c; c++) names += *c == ',';
@@ -62,6 +63,7 @@ static char **remote_command(const struct launch_job *j, char **argv, const char
   *at++ = mem_strdup(getcwd(folder, sizeof folder) ? folder : ".");
   *at++ = mem_printf("TF_CONFIG=%s", tf_config);
   *at++ = mem_strdup("PYTHONUNBUFFERED=1");
+  if (t->cards) *at++ = mem_printf("CUDA_VISIBLE_DEVICES=%s", t->cards);
   char *list = mem_strdup(j->forward ? j->forward : ""), *rest = list;
   for (char *name; (name = strsep(&rest, ","));)
     if (*name) add_variable(&at, name);
@@ -74,7 +76,7 @@ static char **remote_command(const struct launch_job *j, char **argv, const char
 }
 
 void launch_hosts_wrap(const struct launch_job *j, struct launch_task *t, char **argv, const char *tf_config) {
-  char **command = remote_command(j, argv, tf_config);
+  char **command = remote_command(j, t, argv, tf_config);
   VEC(char *) out = {0};
   if (j->slurm) {
     static const char *const srun[] = {"srun", "--nodes=1", "--ntasks=1", "--overlap", "--unbuffered"};
@@ -99,7 +101,7 @@ void launch_hosts_wrap(const struct launch_job *j, struct launch_task *t, char *
   strings_free(command);
   vec_push(&out, NULL);
   t->argv = out.at;
-  t->environ = environ_with("TF_CONFIG", tf_config);
+  t->environ = launch_task_environ(t, tf_config);
 }
 
 /* ---- Slurm ---- */

@@ -92,6 +92,7 @@ void launch_tell_commands(const struct launch_job *j) {
     const struct launch_task *t = &j->tasks.at[i];
     printf("# %s%s%s%s%s\n", t->name, t->address ? " at " : "", t->address ? t->address : "", t->host ? " on " : "",
            t->host ? t->host : "");
+    if (t->cards && !t->host) printf("CUDA_VISIBLE_DEVICES=%s ", t->cards);
     for (char **e = t->host ? NULL : t->environ; e && *e; e++)
       if (str_starts(*e, "TF_CONFIG=")) {
         fputs("TF_CONFIG=", stdout);

@@ -370,6 +370,31 @@ def tells_plan():
     assert ran.stdout.startswith("it's a  b $HOME --ps_hosts=127.0.0.1:"), ran
 
 
+def cards_of_tasks():
+    """--gpus_per_task: the machine's cards one task after the other, those of CUDA_VISIBLE_DEVICES if that is there; a
+    ps sees none; on other hosts they are counted anew."""
+
+    def run(*flags, given=None):
+        env = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
+        if given is not None:
+            env["CUDA_VISIBLE_DEVICES"] = given
+        return subprocess.run([SHOAL, "launch", *flags, "--", "sh", "-c", 'echo "[$CUDA_VISIBLE_DEVICES]"', "sh"],
+                              capture_output=True, text=True, timeout=120, env=env)
+    out = run("--gpus_per_task=2", "--workers=2").stdout
+    assert all(f"[{cards}]" in out for cards in ("", "0,1", "2,3")), out
+    out = run("--gpus_per_task=1", "--workers=2", "--ps=0", given="5,3").stdout
+    assert "[5]" in out and "[3]" in out, out
+    out = run("--ps=0", "--workers=1", given="5,3").stdout
+    assert "[5,3]" in out, out
+    p = run("--gpus_per_task=1", "--workers=3", given="5,3")
+    assert p.returncode == 2 and "CUDA_VISIBLE_DEVICES=5,3 has no card left for worker/2" in p.stderr, p
+    with tempfile.NamedTemporaryFile("w") as f:
+        f.write("a worker\nb worker worker\n")
+        f.flush()
+        out = run(f"--hosts={f.name}", "--ps=0", "--workers=3", "--gpus_per_task=1", "--dry_run", given="7").stdout
+        assert [out.count(f"CUDA_VISIBLE_DEVICES={i}") for i in (0, 1, 7)] == [2, 1, 0], out
+
+
 FLAGS = ["--ps_hosts", "--worker_hosts", "--job_name", "--task_index"]
 
 
@@ -702,6 +727,6 @@ def real_ssh():
 
 TESTS = [(f.__doc__.split(".")[0].replace("\n", " "), f) for f in
          (told, placeholders, failure, restarts, restarted_ps, terminate, twice, stubborn, ctrl_c, killed_launcher, runaways, many,
-          servers, mistakes, hosts_by_number, tells_plan, no_cluster_flags, waits_for_the_ended, left_alone, what_was_saved, outside, live_view,
+          servers, mistakes, hosts_by_number, tells_plan, cards_of_tasks, no_cluster_flags, waits_for_the_ended, left_alone, what_was_saved, outside, live_view,
           open_servers, slurm_rank, hosts_that_fail, fake_ssh, real_ssh)]
 sys.exit(report(TESTS))

@@ -51,7 +51,7 @@ static void add_up(users *all) {
 }
 
 static shoal_status no_room(const struct device_memory *m, const char *device, int64_t bytes, int64_t used,
-                            users *all) {
+                            const char *why, users *all) {
   struct text t = {0};
   add_up(all);
   for (size_t i = 0; i < MIN(all->n, (size_t)TOLD); i++) {
@@ -62,8 +62,8 @@ static shoal_status no_room(const struct device_memory *m, const char *device, i
   }
   shoal_status s =
       STATUS(SHOAL_RESOURCE_EXHAUSTED,
-             "OOM when allocating a tensor of %" PRId64 " bytes on %s: %" PRId64 " of %" PRId64 " bytes are in use%s",
-             bytes, device, used, m->limit, all->n ? text_cstr(&t) : "");
+             "OOM when allocating a tensor of %" PRId64 " bytes on %s: %" PRId64 " of %" PRId64 " bytes are in use%s%s",
+             bytes, device, used, m->limit, why, all->n ? text_cstr(&t) : "");
   text_release(&t);
   return s;
 }
@@ -104,7 +104,18 @@ shoal_status device_memory_take(struct device_memory *m, const char *device, con
   if (fits) enter(m, who, bytes, piece);
   else list(m, &all);
   pthread_mutex_unlock(&m->lock);
-  shoal_status s = fits ? NULL : no_room(m, device, bytes, used, &all);
+  shoal_status s = fits ? NULL : no_room(m, device, bytes, used, "", &all);
+  vec_release(&all);
+  return s;
+}
+
+shoal_status device_memory_none(struct device_memory *m, const char *device, int64_t bytes, const char *why) {
+  users all = {0};
+  pthread_mutex_lock(&m->lock);
+  int64_t used = m->used;
+  list(m, &all);
+  pthread_mutex_unlock(&m->lock);
+  shoal_status s = no_room(m, device, bytes, used, why, &all);
   vec_release(&all);
   return s;
 }

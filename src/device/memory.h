@@ -33,6 +33,9 @@ void device_memory_release(struct device_memory *m);
 /* RESOURCE_EXHAUSTED names the device and those who have most. */
 shoal_status device_memory_take(struct device_memory *m, const char *device, const char *who, int64_t bytes,
                                 struct device_piece *piece);
+/* The same error where the device itself refuses so many bytes, though there is room in the account; why: in a few
+ * words. */
+shoal_status device_memory_none(struct device_memory *m, const char *device, int64_t bytes, const char *why);
 /* Enters it though there may be no room: of a value that was there before, and must not be lost. */
 void device_memory_enter(struct device_memory *m, const char *who, int64_t bytes, struct device_piece *piece);
 void device_memory_give(struct device_memory *m, struct device_piece *piece);

@@ -3,8 +3,17 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/log.h"
+
+/* An error of the card stays: every call of this process gets it again. */
+#define LOST                                                                                                           \
+  "the card is lost to this process, and will be there again when the process is started again; the system's log may " \
+  "say why (Xid)"
+
+static void describe(int error, char *out, size_t size);
 
 static struct {
   pthread_once_t once;
@@ -20,7 +29,8 @@ const char *cuda_symbols(void *library, const struct cuda_symbol *symbols) {
 }
 
 /* The library stays open: cards outlive whoever asked first. */
-static void open_driver(void) {
+static void look_for_driver(void) {
+  int error;
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     driver.why = "there is no NVIDIA driver (libcuda.so.1) on this machine";
@@ -33,11 +43,20 @@ static void open_driver(void) {
   if (missing) {
     LOGW("the NVIDIA driver is too old: it has no %s", missing);
     driver.why = "the NVIDIA driver is too old";
-  } else if (driver.api.init(0) || driver.api.device_count(&driver.cards)) {
-    driver.why = "the NVIDIA driver finds no card";
+  } else if ((error = driver.api.init(0)) || (error = driver.api.device_count(&driver.cards))) {
+    static char text[600];
+    char what[512];
+    describe(error, what, sizeof what);
+    snprintf(text, sizeof text, "the NVIDIA driver finds no card: %s", what);
+    driver.why = text;
   } else if (!driver.cards) {
     driver.why = "the NVIDIA driver shows no card; CUDA_VISIBLE_DEVICES may hide them";
   }
+}
+
+static void open_driver(void) {
+  look_for_driver();
+  if (driver.why) LOGI("no card of NVIDIA's: %s", driver.why);
 }
 
 const struct cuda_api *cuda_api(const char **why) {
@@ -54,10 +73,47 @@ void cuda_enter(CUcontext context) {
   current = context;
 }
 
+/* What else is to be said of an error, in order of their numbers' kinds. */
+static const struct {
+  int first, last;
+  const char *hint;
+} hints[] = {{35, 35, "the driver is older than the toolkit that this was built with: update it"},
+             {46, 46, "another process has the card for itself, or it is being reset"},
+             {100, 100, "CUDA_VISIBLE_DEVICES may hide the cards"},
+             {101, 101, LOST},
+             {209, 209, "this was built without kernels for such a card"},
+             {214, 214, LOST},
+             {220, 220, LOST},
+             {222, 222, "the driver is older than the toolkit that this was built with: update it"},
+             {700, 700, LOST},
+             {702, 702, LOST},
+             {709, 710, LOST},
+             {714, 719, LOST},
+             {802, 802, "the machine's NVLink fabric is not ready: is nvidia-fabricmanager running?"},
+             {803, 803, "the driver and its kernel module are of different versions: load the module again, or reboot"},
+             {999, 999, LOST}};
+
+static const char *hint_for(int error) {
+  for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
+    if (error >= hints[i].first && error <= hints[i].last) return hints[i].hint;
+  return NULL;
+}
+
+bool cuda_is_lost(int error) {
+  const char *hint = hint_for(error);
+  return hint && !strcmp(hint, LOST);
+}
+
+static void describe(int error, char *out, size_t size) {
+  const char *name = "CUDA's error", *text = "", *hint = hint_for(error);
+  if (driver.api.error_name) driver.api.error_name(error, &name);
+  if (driver.api.error_text) driver.api.error_text(error, &text);
+  snprintf(out, size, "%s (%d)%s%s%s%s", name, error, *text ? ": " : "", text, hint ? "; " : "", hint ? hint : "");
+}
+
 shoal_status cuda_status(int error, const char *what) {
-  const char *name = "an unknown error", *text = "";
+  char text[512];
   if (!error) return NULL;
-  driver.api.error_name(error, &name);
-  driver.api.error_text(error, &text);
-  return STATUS(error == CU_OUT_OF_MEMORY ? SHOAL_RESOURCE_EXHAUSTED : SHOAL_INTERNAL, "%s: %s: %s", what, name, text);
+  describe(error, text, sizeof text);
+  return STATUS(error == CU_OUT_OF_MEMORY ? SHOAL_RESOURCE_EXHAUSTED : SHOAL_INTERNAL, "%s: %s", what, text);
 }

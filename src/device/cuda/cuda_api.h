@@ -3,6 +3,7 @@
 #ifndef DEVICE_CUDA_CUDA_API_H
 #define DEVICE_CUDA_CUDA_API_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -83,5 +84,7 @@ const char *cuda_symbols(void *library, const struct cuda_symbol *symbols);
 void cuda_enter(CUcontext context);
 /* An error of the driver; 0 is none. An error of the card itself is INTERNAL, no memory RESOURCE_EXHAUSTED. */
 shoal_status cuda_status(int error, const char *what);
+/* One after which nothing of this process runs on the card any more. */
+bool cuda_is_lost(int error);
 
 #endif

@@ -258,7 +258,13 @@ static shoal_status enter(struct cuda_memory *m, struct device *d, const char *w
 static shoal_status take_from(struct cuda_memory *m, struct device *d, const char *who, size_t size,
                               struct buffer **out) {
   struct cuda_chunk *k;
-  TRY(chunk_take(m, size, &k));
+  shoal_status s = chunk_take(m, size, &k);
+  if (shoal_status_code(s) == SHOAL_RESOURCE_EXHAUSTED) {
+    shoal_status_free(s);
+    return device_memory_none(&cuda_of(d)->memory->account, d->name, (int64_t)size,
+                              ", and the driver has no more (other processes may use the card)");
+  }
+  TRY(s);
   TRY(enter(m, d, who, size, k));
   k->of = m;
   atomic_fetch_add(&m->refs, 1);

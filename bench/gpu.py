@@ -15,7 +15,9 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-CASES = {"fed": "MLP 784-100-10, batch 100, fed and fetched", "resident": "MLP 784-100-10, data on the card"}
+CASES = {"fed": "MLP 784-100-10, batch 100, fed and fetched",
+         "resident": "MLP 784-100-10, data on the card",
+         "cnn": "CNN of two convolutions, batch 128, fed and fetched"}
 SIDES = ["shoal", "torch graph", "torch eager"]
 
 

@@ -2,11 +2,11 @@
  *
  *   gpu_step CASE [--device=/device:GPU:0]
  *
- * The model is the MLP 784-100-10 on batches of 100, trained by gradient descent; in every step the loss is fetched.
- * Cases:
+ * Trained by gradient descent on pictures of 28 by 28; in every step the loss is fetched. Cases:
  *
- *   fed       images and labels are fed in every step
- *   resident  they are on the card already
+ *   fed       the MLP 784-100-10 on batches of 100; images and labels are fed in every step
+ *   resident  the same, but they are on the card already
+ *   cnn       two rounds of convolution and pooling and two dense layers, on batches of 128 that are fed
  *
  * Each line of input is a number of steps; the answer is a line with the seconds they took and the last loss. */
 #include <stdbool.h>
@@ -18,9 +18,11 @@
 
 #include <shoal/shoal.h>
 
-enum { BATCH = 100, PIXELS = 784, HIDDEN = 100, CLASSES = 10, SETS = 20 };
+enum { PIXELS = 784, HIDDEN = 100, CLASSES = 10, SETS = 20 };
 
 static const char *device = "/device:GPU:0";
+static bool fed = true, cnn;
+static int batch = 100;
 
 static void check(shoal_status s) {
   if (!s) return;
@@ -46,12 +48,12 @@ static uint32_t next_random(void) {
 
 static void make_data(void) {
   for (int s = 0; s < SETS; s++) {
-    check(shoal_tensor_new(SHOAL_FLOAT32, 2, (int64_t[]){BATCH, PIXELS}, &data[s].images));
-    check(shoal_tensor_new(SHOAL_INT64, 1, (int64_t[]){BATCH}, &data[s].labels));
+    check(shoal_tensor_new(SHOAL_FLOAT32, 2, (int64_t[]){batch, PIXELS}, &data[s].images));
+    check(shoal_tensor_new(SHOAL_INT64, 1, (int64_t[]){batch}, &data[s].labels));
     float *x = shoal_tensor_data(data[s].images);
     int64_t *y = shoal_tensor_data(data[s].labels);
-    for (int i = 0; i < BATCH * PIXELS; i++) x[i] = (float)(next_random() & 255) / 255;
-    for (int i = 0; i < BATCH; i++) y[i] = next_random() % CLASSES;
+    for (int i = 0; i < batch * PIXELS; i++) x[i] = (float)(next_random() & 255) / 255;
+    for (int i = 0; i < batch; i++) y[i] = next_random() % CLASSES;
   }
 }
 
@@ -64,19 +66,35 @@ struct model {
   shoal_op *train;
 };
 
-static void make_model(struct model *m, bool fed) {
+static shoal_out mlp(shoal_graph *g, shoal_out x) {
+  return shoal_dense(g, shoal_relu(g, shoal_dense(g, x, HIDDEN, "hidden")), CLASSES, "logits");
+}
+
+static shoal_out convolutions(shoal_graph *g, shoal_out x) {
+  const int64_t shape[] = {batch, 28, 28, 1};
+  shoal_tensor *to;
+  check(shoal_tensor_from(SHOAL_INT64, 1, (int64_t[]){4}, shape, sizeof shape, &to));
+  shoal_out h = shoal_reshape(g, x, shoal_constant(g, to));
+  shoal_tensor_unref(to);
+  h = shoal_pool_layer(g, shoal_relu(g, shoal_conv_layer(g, h, 16, 3, "conv1")));
+  h = shoal_pool_layer(g, shoal_relu(g, shoal_conv_layer(g, h, 32, 3, "conv2")));
+  h = shoal_relu(g, shoal_dense(g, shoal_flatten(g, h), 128, "dense"));
+  return shoal_dense(g, h, CLASSES, "logits");
+}
+
+static void make_model(struct model *m) {
   shoal_graph *g = m->g = shoal_graph_new();
   shoal_set_random_seed(g, 1);
   shoal_push_device(g, device);
-  m->x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(BATCH, PIXELS), "x");
-  m->y = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(BATCH), "y");
+  m->x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(batch, PIXELS), "x");
+  m->y = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(batch), "y");
   shoal_out x = m->x, y = m->y;
   if (!fed) {
     x = shoal_constant(g, data[0].images);
     y = shoal_constant(g, data[0].labels);
   }
-  shoal_out h = shoal_relu(g, shoal_dense(g, x, HIDDEN, "hidden"));
-  m->loss = shoal_reduce_mean(g, shoal_sparse_softmax_xent(g, shoal_dense(g, h, CLASSES, "logits"), y));
+  shoal_out logits = cnn ? convolutions(g, x) : mlp(g, x);
+  m->loss = shoal_reduce_mean(g, shoal_sparse_softmax_xent(g, logits, y));
   m->train = shoal_minimize(g, shoal_sgd(0.01), m->loss, (shoal_var){0});
   shoal_pop_device(g);
   shoal_op *init = shoal_initialize(g);
@@ -86,7 +104,7 @@ static void make_model(struct model *m, bool fed) {
   check(shoal_session_step(m->s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
 }
 
-static float step(struct model *m, bool fed, int i) {
+static float step(struct model *m, int i) {
   float loss;
   if (fed)
     check(shoal_session_step(m->s, SHOAL_FEED(m->x, data[i % SETS].images, m->y, data[i % SETS].labels),
@@ -96,18 +114,20 @@ static float step(struct model *m, bool fed, int i) {
 }
 
 int main(int argc, char **argv) {
-  bool fed = argc > 1 && !strcmp(argv[1], "fed");
+  fed = argc < 2 || strcmp(argv[1], "resident") != 0;
+  cnn = argc > 1 && !strcmp(argv[1], "cnn");
+  if (cnn) batch = 128;
   char line[64];
   struct model m;
   for (int i = 2; i < argc; i++)
     if (!strncmp(argv[i], "--device=", 9)) device = argv[i] + 9;
   make_data();
-  make_model(&m, fed);
+  make_model(&m);
   while (fgets(line, sizeof line, stdin)) {
     int n = atoi(line);
     float loss = 0;
     double start = seconds();
-    for (int i = 0; i < n; i++) loss = step(&m, fed, i);
+    for (int i = 0; i < n; i++) loss = step(&m, i);
     printf("%.9f %.6f\n", seconds() - start, (double)loss);
     fflush(stdout);
   }

@@ -1,23 +1,36 @@
 """PyTorch's side of gpu.py: the same model and data as gpu_step.c.
 
-  python gpu_torch.py fed|resident graph|eager
+  python gpu_torch.py fed|resident|cnn graph|eager
 """
 import sys
 import time
 
 import torch
 
-BATCH, PIXELS, HIDDEN, CLASSES, SETS = 100, 784, 100, 10, 20
+from torch import nn
+
+PIXELS, HIDDEN, CLASSES, SETS = 784, 100, 10, 20
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(PIXELS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
+
+
+def cnn():
+    return nn.Sequential(nn.Unflatten(1, (1, 28, 28)), nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+                         nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                         nn.Linear(7 * 7 * 32, 128), nn.ReLU(), nn.Linear(128, CLASSES))
+
 
 
 class Model:
-    def __init__(self, fed, graph):
-        self.fed = fed
+    def __init__(self, case, graph):
+        self.fed, batch = case != "resident", 128 if case == "cnn" else 100
         torch.manual_seed(1)
         torch.backends.cuda.matmul.allow_tf32 = True  # as Shoal's products of float32 are
-        self.net = torch.nn.Sequential(torch.nn.Linear(PIXELS, HIDDEN), torch.nn.ReLU(),
-                                       torch.nn.Linear(HIDDEN, CLASSES)).cuda()
-        self.data = [(torch.rand(BATCH, PIXELS), torch.randint(CLASSES, (BATCH,))) for _ in range(SETS)]
+        torch.backends.cudnn.benchmark = True
+        self.net = (cnn() if case == "cnn" else mlp()).cuda()
+        self.data = [(torch.rand(batch, PIXELS), torch.randint(CLASSES, (batch,))) for _ in range(SETS)]
         self.pinned = [t.pin_memory() for t in self.data[0]]
         self.x, self.y = (t.cuda() for t in self.data[0])
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.01)
@@ -54,7 +67,7 @@ class Model:
 
 
 def main():
-    model = Model(sys.argv[1] == "fed", sys.argv[2] == "graph")
+    model = Model(sys.argv[1], sys.argv[2] == "graph")
     for line in sys.stdin:
         start, loss = time.perf_counter(), 0.0
         for i in range(int(line)):

@@ -1,5 +1,6 @@
 /* Constant folding: a pure node whose inputs are all constants is run now, and constants take its place. The shape of a
- * tensor is a constant too, where inference knows it.
+ * tensor is a constant too, where inference knows it, and so are as many ones or zeros: the gradient of a mean comes to
+ * one number for each example that way.
  *
  * A folded constant keeps the control inputs of what it replaces (in a loop they tell it when to run). */
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "graph/rewrite.h"
 
 enum { MAX_BYTES = 10 << 20 }; /* a larger result is not worth keeping */
+enum { MAX_LIKE = 1 << 14 };   /* elements of ones and zeros: more are made as fast as they are read */
 
 static const struct tensor *constant(shoal_out o) {
   if (!o.node || !op_is(o.node->op, "Const")) return NULL;
@@ -52,8 +54,28 @@ static shoal_status known_shape(const struct shoal_node *n, struct tensor *out) 
   return NULL;
 }
 
+/* OnesLike and ZerosLike of what has a known shape: made of zeros of that shape. */
+static shoal_status known_like(struct rewriting *r, const struct shoal_node *n, struct tensor *out) {
+  if (!(op_is(n->op, "OnesLike") || op_is(n->op, "ZerosLike")) || !r->o->evaluate) return NOT_FOUND("not like");
+  const struct shoal_node *from = n->in[0].node;
+  if (!from || !from->out_shapes || !shape_known(&from->out_shapes[n->in[0].index])) return NOT_FOUND("no shape");
+  shoal_dtype type = (shoal_dtype)from->out_types[n->in[0].index];
+  int64_t elements;
+  TRY(shape_elements(&from->out_shapes[n->in[0].index], &elements));
+  if (dtype_is_ref(type) || !dtype_plain(type) || elements > MAX_LIKE) return NOT_FOUND("too large");
+  struct tensor zeros;
+  TRY(tensor_new(&zeros, type, &from->out_shapes[n->in[0].index]));
+  tensor_zero(&zeros);
+  shoal_status s = r->o->evaluate(r->o->arg, n, (const struct tensor *[]){&zeros}, out);
+  tensor_release(&zeros);
+  return s;
+}
+
 static shoal_status compute(struct rewriting *r, const struct shoal_node *n, struct tensor *out) {
   shoal_status s = known_shape(n, &out[0]);
+  if (!s) return NULL;
+  shoal_status_free(s);
+  s = known_like(r, n, &out[0]);
   if (!s) return NULL;
   shoal_status_free(s);
   if (!r->o->evaluate || n->n_in == 0 || n->n_in > 64) return NOT_FOUND("not constant");

@@ -10,7 +10,7 @@
 #include "runtime/plan_internal.h"
 #include "runtime/variable_notes.h"
 
-enum { WARM_UP = 3, LONGEST_PAUSE = 1024, SETTLED = 100 };
+enum { WARM_UP = 3, LONGEST_PAUSE = 1024, SETTLED = 100, MOST_FAILURES = 3 };
 
 enum replay_state {
   REPLAY_COUNTS, /* runs as always, a few times: kernels choose their ways, memory is found */
@@ -28,6 +28,7 @@ struct replay {
   int runs;     /* until so many as a warm up takes */
   int pause;    /* how many more it takes when something has moved: twice as many each time */
   int replayed; /* since the capture */
+  int failures; /* to capture, in a row */
   struct variable_notes notes;
   struct device_capture *capture;
   struct tensor *args; /* [n_args] their types and shapes; no memory */
@@ -81,21 +82,27 @@ void replay_free(struct replay *r) {
   free(r);
 }
 
-static void give_up(struct replay *r, const char *why) {
-  LOGD("a step on %s is captured no more: %s", r->plan->device->name, why);
-  drop(r);
-  r->state = REPLAY_NEVER;
-}
-
-/* Something has moved: from the beginning, after a while that grows where it happens all the time. */
-static void begin_again(struct replay *r, const char *moved) {
-  LOGD("a captured step on %s begins again: %s has moved", r->plan->device->name, moved);
+/* From the beginning, after a while that grows where it happens all the time. */
+static void begin_again(struct replay *r) {
   drop(r);
   if (r->replayed >= SETTLED || !r->pause) r->pause = 1;
   r->replayed = 0;
   r->state = REPLAY_COUNTS;
   r->runs = WARM_UP - r->pause;
   r->pause = MIN(2 * r->pause, LONGEST_PAUSE);
+}
+
+static void has_moved(struct replay *r, const char *variable) {
+  LOGD("a captured step on %s begins again: %s has moved", r->plan->device->name, variable);
+  begin_again(r);
+}
+
+/* The step may have had a mistake of its own, or the device cannot do it. */
+static void has_failed(struct replay *r, shoal_status why) {
+  LOGD("a step on %s was not captured: %s", r->plan->device->name, shoal_status_message(why));
+  shoal_status_free(why);
+  begin_again(r);
+  if (++r->failures == MOST_FAILURES) r->state = REPLAY_NEVER;
 }
 
 /* ---- running the nodes ---- */
@@ -125,7 +132,7 @@ static shoal_status take_notes(struct replay *r, struct step *step) {
   s = finish(r, step, s);
   const char *moved = s ? NULL : variable_notes_lock(&r->notes);
   if (s) drop(r); /* the next one takes them */
-  else if (moved) begin_again(r, moved);
+  else if (moved) has_moved(r, moved);
   else {
     variable_notes_unlock(&r->notes);
     r->state = REPLAY_CAPTURES;
@@ -177,7 +184,7 @@ static bool try_capture(struct replay *r, struct step *step) {
   struct device_gate *gate = r->plan->device->gate;
   const char *moved = variable_notes_lock(&r->notes);
   if (moved) {
-    begin_again(r, moved);
+    has_moved(r, moved);
     return false;
   }
   variable_notes_unlock(&r->notes);
@@ -185,10 +192,10 @@ static bool try_capture(struct replay *r, struct step *step) {
   shoal_status s = capture(r, step);
   device_gate_open(gate);
   if (s) {
-    give_up(r, shoal_status_message(s));
-    shoal_status_free(s);
+    has_failed(r, s);
     return false;
   }
+  r->failures = 0;
   remember(r, step);
   r->state = REPLAY_READY;
   LOGD("a step on %s of %d nodes was captured", r->plan->device->name, r->plan->n_nodes - r->plan->n_once);
@@ -247,7 +254,7 @@ static bool try_replay(struct replay *r, struct step *step, shoal_status *out) {
   feed(r, step);
   const char *moved = variable_notes_lock(&r->notes);
   if (moved) {
-    begin_again(r, moved);
+    has_moved(r, moved);
     return false;
   }
   *out = replay(r, step);

@@ -158,6 +158,26 @@ static void a_variable_that_moves_ends_the_capture(void **state) {
   model_free(&gpu);
 }
 
+/* The step that would be captured has a mistake: it is told of, and a later one is captured. */
+static void a_mistake_is_told_and_tried_again(void **state) {
+  struct model m;
+  shoal_tensor *x, *t, *wrong;
+  model_new(&m, "/device:GPU:0");
+  int64_t before = replay_count();
+  for (int i = 0; i < 4; i++) step(&m, i, 4);
+  ASSERT_OK(shoal_tensor_new(SHOAL_FLOAT32, 2, (int64_t[]){4, 3}, &x));
+  ASSERT_OK(shoal_tensor_new(SHOAL_FLOAT32, 2, (int64_t[]){5, 2}, &t));
+  shoal_status s = shoal_session_step(m.s, SHOAL_FEED(m.x, x, m.t, t), SHOAL_FETCH(m.wrong, &wrong), m.train);
+  assert_int_equal(shoal_status_code(s), SHOAL_INVALID_ARGUMENT);
+  shoal_status_free(s);
+  shoal_tensor_unref(x);
+  shoal_tensor_unref(t);
+  for (int i = 0; i < 10; i++) step(&m, i, 4);
+  assert_true(replay_count() > before);
+  assert_float_equal(counted(&m), 15, 0); /* it was counted before it failed, once */
+  model_free(&m);
+}
+
 static void *step_often(void *arg) {
   for (int i = 0; i < 100; i++) step(arg, i, 4);
   return NULL;
@@ -204,9 +224,11 @@ static void a_step_that_the_host_looks_into_is_not(void **state) {
 int main(void) {
   setenv("SHOAL_SOFT_GPUS", "1", 1);
   setenv("SHOAL_SOFT_QUEUES", "1", 1);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(feeds_and_fetches_are_where_they_are_used), cmocka_unit_test(a_step_is_captured),
-      cmocka_unit_test(a_variable_that_moves_ends_the_capture), cmocka_unit_test(steps_at_once),
-      cmocka_unit_test(a_step_that_the_host_looks_into_is_not)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(feeds_and_fetches_are_where_they_are_used),
+                                     cmocka_unit_test(a_step_is_captured),
+                                     cmocka_unit_test(a_variable_that_moves_ends_the_capture),
+                                     cmocka_unit_test(a_mistake_is_told_and_tried_again),
+                                     cmocka_unit_test(steps_at_once),
+                                     cmocka_unit_test(a_step_that_the_host_looks_into_is_not)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,9 @@
 enum { ALIGN = 256, BINS = 40 };
 #define FIRST_REGION ((size_t)32 << 20)
 #define FIRST_REGION_WITHIN ((size_t)2 << 20)
+enum {
+  CAPTURED_PART = 4
+}; /* a captured step has no more than a fourth: a larger one gains little, and others want some */
 #define LARGEST_GROWTH ((size_t)4 << 30)
 
 struct cuda_chunk {
@@ -42,6 +45,7 @@ struct cuda_memory {
   /* Of a part that is cut up on its own (cuda_memory_within): */
   struct device *within;        /* regions are taken from that one's memory; NULL: from the driver */
   VEC(struct buffer *) regions; /* lock: those */
+  size_t taken;                 /* lock: their bytes */
 };
 
 struct cuda_memory *cuda_memory_new(struct cuda_device *c, int64_t limit) {
@@ -137,10 +141,12 @@ static int region_memory(struct cuda_memory *m, size_t size, CUdeviceptr *at) {
   struct buffer *b;
   cuda_enter(m->context);
   if (!m->within) return m->api->memory_new(at, size);
+  if (m->taken + size > (size_t)m->account.limit / CAPTURED_PART) return CU_OUT_OF_MEMORY;
   shoal_status s = take_from(cuda_of(m->within)->memory, m->within, "captured steps", size, &b);
   shoal_status_free(s);
   if (s) return CU_OUT_OF_MEMORY;
   vec_push(&m->regions, b);
+  m->taken += size;
   *at = (CUdeviceptr)(uintptr_t)b->data;
   return 0;
 }

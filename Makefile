@@ -54,6 +54,11 @@ test-gpu: all ## on a machine with an NVIDIA card: its kernels beside the CPU's
 bench-gpu: all ## on such a machine: speed beside PyTorch, where that is there ($$SHOAL_TORCH: its Python)
 	@python3 bench/gpu.py --build $(BUILD)
 
+.PHONY: large-check
+large-check: all ## collectives of more than 2 GiB, which want 16 GB of memory
+	@for how in '' '--servers --algorithm=auto,direct,bf16'; do \
+	  $(BUILD)/shoal bench allreduce --ranks=2 --sizes=2304M --iters=1 $$how || exit 1; done
+
 .PHONY: soak
 soak: need-tensorflow all ## 10,000 steps and 1,000 sessions on a cluster, memory and threads watched
 	@SHOAL_SOAK=long SHOAL_BUILD="$$(cd $(BUILD) && pwd)" tools/python.sh tests/cluster/soak_test.py

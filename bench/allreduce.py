@@ -1,15 +1,19 @@
-"""All-reduce among processes of this host: Shoal's shared memory, OpenMPI, gloo through PyTorch.
+"""All-reduce among processes of this host: Shoal's shared memory, OpenMPI, gloo through PyTorch, TensorFlow's ring.
 
   python bench/allreduce.py [--build build] [--ranks 2 4] [--sizes 4096 65536 ...] [--rounds 3] [--markdown]
 
 Sides take turns, size by size and round by round, so that a busy moment of the machine falls on all of them. Every side
 sums floats in place. Printed: the median of the rounds, of which each is a median of calls, and how many times faster
-Shoal is. A side that is not installed (mpicc and mpirun; the environment of `tools/deps.sh torch`) has a dash.
+Shoal is. A side that is not installed (mpicc and mpirun; the environment of `tools/deps.sh torch`; TensorFlow in the
+Python that runs this, which is that of `tools/python.sh`) has a dash. TensorFlow's are servers, by gRPC, and a graph
+with several of them one after another, so that a step's own cost is shared by many.
 """
 import argparse
+import importlib.util
 import os
 import re
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -33,6 +37,43 @@ if rank == 0:
     print(size, statistics.median(took))
 dist.barrier()
 """
+
+
+TENSORFLOW = """
+import os, statistics, sys, time
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import tensorflow as tf
+v1, (ranks, size, rank), hosts = tf.compat.v1, map(int, sys.argv[1:4]), sys.argv[4].split(",")
+v1.disable_eager_execution()
+config = v1.ConfigProto(intra_op_parallelism_threads=1)
+config.experimental.collective_group_leader = "/job:worker/replica:0/task:0"
+server = v1.train.Server({"worker": hosts}, "worker", rank, config=config)
+if rank:
+    server.join()
+chain, ends, took = max(1, min(20, (4 << 20) // size)), [], []
+for r in range(ranks):
+    with tf.device(f"/job:worker/task:{r}/cpu:0"):
+        x = v1.get_variable(f"x{r}", [size // 4], initializer=v1.zeros_initializer())
+        for i in range(chain):
+            x = tf.raw_ops.CollectiveReduce(input=x, group_size=ranks, group_key=1, instance_key=i + 1, merge_op="Add",
+                                            final_op="Id", subdiv_offsets=[0], communication_hint="ring")
+        ends.append(x.op)
+with v1.Session(server.target, config=config) as s:
+    s.run(v1.global_variables_initializer())
+    for i in range(-2, 5):
+        began = time.perf_counter()
+        s.run(ends)
+        if i >= 0:
+            took.append((time.perf_counter() - began) / chain)
+print(size, statistics.median(took), flush=True)
+os._exit(0)
+"""
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 def output_of(command):
@@ -72,7 +113,21 @@ def gloo(args, ranks, size, folder):
     return float(out[1]) if len(out) == 2 else None
 
 
-SIDES = {"shoal": shoal, "openmpi": openmpi, "gloo": gloo}
+def tensorflow(args, ranks, size, folder):
+    if not importlib.util.find_spec("tensorflow"):
+        return None
+    hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in range(ranks))
+    command = [sys.executable, "-c", TENSORFLOW, str(ranks), str(size)]
+    others = [subprocess.Popen(command + [str(r), hosts], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+              for r in range(1, ranks)]
+    out = output_of(command + ["0", hosts]).split()
+    for p in others:
+        p.kill()
+        p.wait()
+    return float(out[1]) if len(out) == 2 else None
+
+
+SIDES = {"shoal": shoal, "openmpi": openmpi, "gloo": gloo, "tensorflow": tensorflow}
 
 
 def show(seconds):
@@ -89,9 +144,10 @@ def main():
     args = parser.parse_args()
     row = (lambda cells: print("| " + " | ".join(cells) + " |", flush=True)) if args.markdown else (
         lambda cells: print("".join(c.rjust(16) for c in cells), flush=True))
-    row(["processes", "bytes", *SIDES, "vs openmpi", "vs gloo"])
+    others = [name for name in SIDES if name != "shoal"]
+    row(["processes", "bytes", *SIDES, *(f"vs {name}" for name in others)])
     if args.markdown:
-        row(["---"] * 7)
+        row(["---"] * (2 + len(SIDES) + len(others)))
     with tempfile.TemporaryDirectory() as folder:
         for ranks in args.ranks:
             for size in args.sizes:
@@ -103,7 +159,7 @@ def main():
                     took[name] = statistics.median(values) if values else None
                 row([str(ranks), str(size), *(show(took[n]) for n in SIDES),
                      *("-" if not took[n] or not took["shoal"] else f"{took[n] / took['shoal']:.2f}x"
-                       for n in ("openmpi", "gloo"))])
+                       for n in others)])
 
 
 if __name__ == "__main__":

@@ -84,12 +84,18 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static void print_row(const struct bench_case *c, double *seconds) {
+void bench_print_row(const struct bench_case *c, double *seconds) {
   qsort(seconds, (size_t)c->iters, sizeof *seconds, by_value);
   double median = seconds[c->iters / 2], bandwidth = (double)c->bytes / median * 1e-9;
   printf("%12" PRId64 " %12" PRId64 "  %-12s %12.1f %12.1f %12.3f %12.3f\n", c->bytes, c->elements, c->algorithm,
          seconds[0] * 1e6, median * 1e6, bandwidth, bandwidth * 2 * (c->ranks - 1) / c->ranks);
   fflush(stdout);
+}
+
+void bench_print_head(const struct bench_case *c, const char *whose, const char *dtype) {
+  printf("# all-reduce among %d %s, %s, %d times each\n", c->ranks, whose, dtype, c->iters);
+  printf("%12s %12s  %-12s %12s %12s %12s %12s\n", "bytes", "elements", "algorithm", "min us", "median us",
+         "algbw GB/s", "busbw GB/s");
 }
 
 pid_t bench_fork(pid_t parent) {
@@ -111,28 +117,34 @@ static shoal_status measure(const struct bench_list *list, struct bench_case c, 
   if (by_servers) TRY(bench_servers_start(c.ranks, &servers));
   double *seconds = mem_zalloc((size_t)c.iters, sizeof *seconds);
   shoal_status s = NULL;
-  printf("# all-reduce among %d %s of this host, %s, %d times each\n", c.ranks, by_servers ? "servers" : "processes",
-         dtype, c.iters);
-  printf("%12s %12s  %-12s %12s %12s %12s %12s\n", "bytes", "elements", "algorithm", "min us", "median us",
-         "algbw GB/s", "busbw GB/s");
+  bench_print_head(&c, by_servers ? "servers of this host" : "processes of this host", dtype);
   for (int i = 0; i < list->n_sizes && !s; i++)
     for (int k = 0; k < list->n_algorithms && !s; k++) {
       bench_case_size(&c, list->sizes[i]);
       c.algorithm = list->algorithms[k];
       s = by_servers ? bench_servers_run(servers, &c, seconds) : bench_memory_run(&c, seconds);
-      if (!s) print_row(&c, seconds);
+      if (!s) bench_print_row(&c, seconds);
     }
   free(seconds);
   if (servers) bench_servers_stop(servers);
   return s;
 }
 
-static shoal_status check(const struct bench_simulation *q, bool by_servers, const char *algorithms) {
+static shoal_status check_transport(const char *name, bool by_servers, bool simulated) {
+  bool memory = !strcmp(name, "memory");
+  if (!memory && strcmp(name, "mpi") != 0) return INVALID("--transport=%s: there are memory and mpi", name);
+  if (!memory && (by_servers || simulated))
+    return INVALID("--transport=mpi goes with neither --servers nor --simulate");
+  return NULL;
+}
+
+static shoal_status check(const struct bench_simulation *q, bool by_servers, bool by_mpi, const char *algorithms) {
   if (!q->layout && (q->link || q->inside || q->cores))
     return INVALID("--link, --inside and --cores are of --simulate=RANKS, which is not given");
   if (q->layout && by_servers) return INVALID("--servers measures, and --simulate does not: one of them");
-  if (q->layout && strstr(algorithms, "bf16")) return INVALID("--algorithm=%s: messages are not simulated", algorithms);
-  if (!q->layout && !by_servers && strcmp(algorithms, "auto") != 0)
+  if (!by_servers && strstr(algorithms, "bf16"))
+    return INVALID("--algorithm=%s: messages of bfloat16 are of --servers", algorithms);
+  if (!q->layout && !by_servers && !by_mpi && strcmp(algorithms, "auto") != 0)
     return INVALID("--algorithm=%s: an algorithm is chosen with --servers; shared memory has its own", algorithms);
   return NULL;
 }
@@ -141,14 +153,17 @@ static int allreduce(int argc, char **argv) {
   int64_t ranks = 2, iters = 20;
   bool by_servers = false;
   struct bench_simulation simulation = {0};
-  const char *sizes = "4K,64K,1M,16M", *algorithms = "auto", *dtype = "float32";
+  const char *transport = "memory", *sizes = "4K,64K,1M,16M", *algorithms = "auto", *dtype = "float32";
   const struct flag flags[] = {
       {"ranks", "N", "processes (default 2)", .number = &ranks, .min = 1, .max = BENCH_MOST_RANKS},
       {"sizes", "LIST", "bytes of each rank (default 4K,64K,1M,16M)", .text = &sizes},
       {"servers", NULL, "by a graph on servers, many to a step, instead of processes that do nothing else",
        .on = &by_servers},
+      {"transport", "NAME", "without --servers: memory (default), or mpi: under mpirun, which says how many ranks",
+       .text = &transport},
       {"algorithm", "LIST",
-       "with --servers or --simulate: by name; auto: the cheapest, as graphs have it (default); bf16: direct, in "
+       "with --servers, --transport=mpi or --simulate: by name; auto: the cheapest, as graphs have it (default); bf16: "
+       "direct, in "
        "messages of "
        "bfloat16",
        .text = &algorithms},
@@ -178,8 +193,11 @@ static int allreduce(int argc, char **argv) {
   shoal_status s = read_dtype(dtype, &c.dtype);
   if (!s) s = read_sizes(size_items, &list);
   if (!s) s = read_algorithms(algorithm_items, &list);
-  if (!s) s = check(&simulation, by_servers, algorithms);
-  if (!s && simulation.layout) s = bench_simulate(&simulation, &list, c.dtype, dtype);
+  bool by_mpi = !strcmp(transport, "mpi");
+  if (!s) s = check_transport(transport, by_servers, simulation.layout);
+  if (!s) s = check(&simulation, by_servers, by_mpi, algorithms);
+  if (!s && by_mpi) s = bench_mpi(&list, c, dtype);
+  else if (!s && simulation.layout) s = bench_simulate(&simulation, &list, c.dtype, dtype);
   else if (!s) s = measure(&list, c, dtype, by_servers);
   free(size_items);
   free(algorithm_items);

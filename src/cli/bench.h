@@ -3,6 +3,8 @@
  *   bench.c           flags and the table
  *   bench_servers.c   all-reduce by a graph on servers of this host, a process each
  *   bench_memory.c    all-reduce in shared memory, by processes that do nothing else
+ *   bench_mpi.c       the same by our programs over OpenMPI's messages, under mpirun
+ *   bench_rank.c      one rank of either
  *   bench_simulate.c  all-reduce on links that are only numbers */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
@@ -39,6 +41,13 @@ struct bench_simulation {
 };
 shoal_status bench_simulate(const struct bench_simulation *q, const struct bench_list *list, shoal_dtype dtype,
                             const char *dtype_name);
+
+void bench_print_head(const struct bench_case *c, const char *whose, const char *dtype);
+/* Sorts the seconds. */
+void bench_print_row(const struct bench_case *c, double *seconds);
+
+/* The ranks are those of mpirun. */
+shoal_status bench_mpi(const struct bench_list *list, struct bench_case c, const char *dtype);
 
 /* A child that does not outlive its parent. */
 pid_t bench_fork(pid_t parent);

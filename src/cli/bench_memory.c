@@ -1,6 +1,5 @@
 /* All-reduces in shared memory (collective/shared_group.h) without servers, by the loops that collective ops merge
  * with: processes that call it and wait, as a program of MPI's does. Sums are made in place. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +10,8 @@
 #include "base/clock.h"
 #include "base/latch.h"
 #include "base/mem.h"
-#include "cli/bench.h"
+#include "cli/bench_rank.h"
 #include "collective/shared_group.h"
-#include "ops/control/collective_loops.h"
-#include "tensor/tensor.h"
-
-enum { BATCH = 200, BATCH_BYTES = 4 << 20, WARM_UP = 2 };
 
 /* What the processes share: where they meet, and what rank 0 has measured. */
 struct bench_meeting {
@@ -26,15 +21,6 @@ struct bench_meeting {
   char error[512]; /* the first of a rank; others only follow from it */
   shoal_code code;
   double seconds[BENCH_MOST_ITERS];
-};
-
-struct bench_rank {
-  struct shared_group *group;
-  struct collective_loops loops;
-  struct schedule_request request;
-  void *data;
-  size_t element;
-  int instance;
 };
 
 struct bench_call {
@@ -47,62 +33,11 @@ static void ended(struct collective_run *r, shoal_status s) { latch_done(&((stru
 static shoal_status reduce(struct bench_rank *b) {
   struct bench_call c;
   latch_init(&c.ended, 1);
-  c.run = (struct collective_run){.request = &b->request,
-                                  .id = {.instance_key = b->instance++},
-                                  .transport = shared_group_transport(b->group),
-                                  .arithmetic = &b->loops.head,
-                                  .members = b->request.size,
-                                  .element = b->element,
-                                  .in = b->data,
-                                  .out = b->data,
-                                  .patience_ns = INT64_MAX,
-                                  .done = ended};
+  bench_rank_run(b, &c.run);
+  c.run.patience_ns = INT64_MAX;
+  c.run.done = ended;
   collective_run_start(&c.run);
   return latch_finish(&c.ended);
-}
-
-static void fill(const struct bench_case *c, const struct bench_rank *b, double v) {
-  for (int64_t i = 0; i < c->elements; i++) {
-    char *at = (char *)b->data + (size_t)i * b->element;
-    float f = (float)v;
-    switch (c->dtype) {
-      case SHOAL_FLOAT64: *(double *)at = v; break;
-      case SHOAL_INT32: *(int32_t *)at = (int32_t)v; break;
-      case SHOAL_INT64: *(int64_t *)at = (int64_t)v; break;
-      case SHOAL_FLOAT32: *(float *)at = f; break;
-      default: half_from_float(c->dtype, at, &f, 1);
-    }
-  }
-}
-
-/* Ranks begin with 1, 2, 4, ...; modulo 5, so that sums are exact in every type. */
-static double begins_with(int rank) { return 1 << rank % 5; }
-
-static shoal_status check(const struct bench_case *c, struct bench_rank *b) {
-  size_t bytes = (size_t)c->bytes;
-  double sum = 0;
-  for (int r = 0; r < c->ranks; r++) sum += begins_with(r);
-  fill(c, b, begins_with(b->request.rank));
-  TRY(reduce(b));
-  void *got = b->data;
-  b->data = mem_alloc(bytes);
-  fill(c, b, sum);
-  bool same = !memcmp(got, b->data, bytes);
-  free(b->data);
-  b->data = got;
-  return same ? NULL : INTERNAL("The sum of %d ranks is wrong", c->ranks);
-}
-
-static shoal_status measure(const struct bench_case *c, struct bench_rank *b, double *seconds) {
-  int batch = (int)MAX(MIN(BATCH_BYTES / c->bytes, BATCH), 1);
-  TRY(check(c, b));
-  fill(c, b, 0);
-  for (int i = -WARM_UP; i < c->iters; i++) {
-    int64_t began = clock_ns();
-    for (int k = 0; k < batch; k++) TRY(reduce(b));
-    if (i >= 0 && seconds) seconds[i] = (double)(clock_ns() - began) * 1e-9 / batch;
-  }
-  return NULL;
 }
 
 static void tell(struct bench_meeting *m, shoal_status s) {
@@ -124,20 +59,18 @@ static shoal_status take_part(const struct bench_case *c, struct bench_meeting *
   while (atomic_load(&m->here) < c->ranks) usleep(100);
   const char *names[BENCH_MOST_RANKS];
   for (int i = 0; i < c->ranks; i++) names[i] = "a process";
-  struct bench_rank b = {.request = {.rank = rank, .size = c->ranks, .n = c->elements},
-                         .element = dtype_size(c->dtype)};
-  b.data = mem_try_alloc((size_t)c->bytes);
-  shoal_status s = b.data ? NULL : NO_MEMORY(c->bytes, "one of the processes");
+  struct bench_rank b;
+  struct shared_group *group = NULL;
+  shoal_status s = bench_rank_init(&b, c, rank, reduce);
   if (!s)
-    b.group = shared_group_new(&(struct shared_group_request){
+    group = shared_group_new(&(struct shared_group_request){
         .home = home, .identity = 1, .rank = rank, .size = c->ranks, .places = m->places, .names = names});
-  if (!s)
-    s = b.group ? collective_loops_init(&b.loops, "Add", "Id", c->dtype)
-                : UNIMPLEMENTED("the processes cannot share memory");
-  if (!s) s = measure(c, &b, rank ? NULL : m->seconds);
+  if (!s && !group) s = UNIMPLEMENTED("the processes cannot share memory");
+  if (group) b.transport = shared_group_transport(group);
+  if (!s) s = bench_rank_measure(&b, c, rank ? NULL : m->seconds);
   tell(m, s); /* before the others can see it gone */
-  free(b.data);
-  shared_group_free(b.group);
+  bench_rank_release(&b);
+  shared_group_free(group);
   shared_home_free(home);
   return s;
 }

@@ -1,10 +1,11 @@
 """`shoal bench allreduce`: a table of what was measured, by every algorithm, and no process left; bad values are told."""
 import re
 import resource
+import shutil
 import subprocess
 import sys
 
-from cluster import SHOAL, report
+from cluster import SHOAL, Skip, report
 
 
 def bench(*flags, timeout=300):
@@ -52,6 +53,8 @@ def nonsense_is_told():
                         (["allreduce", "--algorithm=rnig"], 'there is no "rnig"; there are auto, central'),
                         (["allreduce", "--algorithm=tasks"], 'there is no "tasks"'),
                         (["allreduce", "--algorithm=ring"], "is chosen with --servers"),
+                        (["allreduce", "--transport=carrier"], "there are memory and mpi"),
+                        (["allreduce", "--transport=mpi", "--servers"], "goes with neither"),
                         (["allreduce", "--simulate=0"], "expected RANKS or RANKS,HOSTS"),
                         (["allreduce", "--simulate=4,"], "expected RANKS or RANKS,HOSTS"),
                         (["allreduce", "--simulate=10,4"], "as many on each host"),
@@ -60,7 +63,7 @@ def nonsense_is_told():
                         (["allreduce", "--simulate=4", "--inside=1,2,0"], "--inside=1,2,0: expected three numbers"),
                         (["allreduce", "--link=1,2,3"], "are of --simulate"),
                         (["allreduce", "--simulate=4", "--servers"], "one of them"),
-                        (["allreduce", "--simulate=4", "--algorithm=bf16"], "messages are not simulated"),
+                        (["allreduce", "--simulate=4", "--algorithm=bf16"], "messages of bfloat16 are of --servers"),
                         (["allreduce", "--dtype=string"], "expected float32, float64"),
                         (["allreduce", "--iters=0"], "expected a number from 1"),
                         (["allreduce", "2"], 'what is "2"?'),
@@ -88,6 +91,22 @@ def simulated():
     assert 0.6 < two / one < 0.75, (one, two)
 
 
+def by_mpi():
+    """Our programs over OpenMPI's messages, under mpirun; without either it is said."""
+    mpirun = shutil.which("mpirun") or shutil.which("mpirun.openmpi")
+    code, out, err = bench("allreduce", "--transport=mpi")
+    assert code == 1 and not out and ("OpenMPI is not installed" in err or "not started by mpirun" in err or
+                                      "is not OpenMPI" in err), (code, out, err)
+    if not mpirun or "not started by mpirun" not in err:
+        raise Skip("there is no OpenMPI")
+    for ranks in (1, 2, 3, 5):
+        algorithms = ["auto", "central", "direct", "tree", "halving", "ring", "hierarchical"][: 7 if ranks > 1 else 1]
+        p = subprocess.run([mpirun, "--allow-run-as-root", "--oversubscribe", "-n", str(ranks), SHOAL, "bench", "allreduce", "--transport=mpi",
+                            "--sizes=1,4K,68K,3M", "--iters=1", "--algorithm=" + ",".join(algorithms)],
+                           capture_output=True, text=True, timeout=300, check=False)
+        assert p.returncode == 0 and [r[2] for r in rows(p.stdout)] == algorithms * 4, (ranks, p.stdout, p.stderr)
+
+
 def no_memory():
     """A size that the machine has no memory for is an error that says so."""
     for how, told in (((), "OOM: no memory for 68719476736 bytes"), (("--servers",), "OOM when allocating a tensor")):
@@ -97,4 +116,4 @@ def no_memory():
 
 
 if __name__ == "__main__":
-    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (every_algorithm, types_and_ranks, simulated, no_memory, nonsense_is_told)]))
+    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (every_algorithm, types_and_ranks, simulated, by_mpi, no_memory, nonsense_is_told)]))

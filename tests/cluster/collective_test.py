@@ -205,6 +205,31 @@ def large(cluster):
             np.testing.assert_array_equal(value, values(0, n) + values(1, n))
 
 
+def odd_sizes(cluster):
+    """No element at all, one, and what no number of ranks divides, of every type, in memory and by messages: all ranks have the reference."""
+    ranks = [(t, d) for t in (0, 1) for d in range(DEVICES)]
+    types = (np.float32, np.float64, np.float16, np.int32, np.int64)
+    with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
+        for group, (size, hint) in enumerate((k, h) for k in range(2, len(ranks) + 1) for h in ("auto", "shoal:direct", "shoal:tree", "shoal:halving")):
+            mine = ranks[-size:]
+            made, wanted = [], []
+            for i, (n, dtype) in enumerate((n, t) for n in (0, 1, 7, 1003, 20011) for t in types):
+                x = [(values(r, n) * 100).astype(dtype) for r in range(size)]
+                made += [member("reduce", x[r], t, d, size=size, group=100 + group, instance=1 + i, communication_hint=hint)
+                         for r, (t, d) in enumerate(mine)]
+                wanted += [sum_of(x)] * size
+            for got, want in zip(s.run(made), wanted):
+                assert got.dtype == want.dtype and got.tobytes() == want.tobytes(), (size, hint, want.dtype, len(want))
+
+
+def sum_of(x):
+    """In the order of pairs."""
+    if len(x) == 1:
+        return x[0]
+    h = 1 << (len(x) - 1).bit_length() - 1
+    return sum_of(x[:h]) + sum_of(x[h:])
+
+
 def fails(run, error, text):
     try:
         run()
@@ -556,7 +581,7 @@ def mixed(kinds):
 if __name__ == "__main__":
     with Cluster(flags=[f"--cpu_devices={DEVICES}"], worker=["shoal", "shoal"]) as c:
         code = report([(f.__name__.replace("_", " "), lambda f=f: f(c))
-                       for f in (within_a_task, across_tasks, a_client_of_each_task, exchanges, communicators, large, what_does_not_fit, waits_end,
+                       for f in (within_a_task, across_tasks, a_client_of_each_task, exchanges, communicators, large, odd_sizes, what_does_not_fit, waits_end,
                                  roles_change, only_messages_are_taken, sequences, a_member_is_lost)] +
                       [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, three_tasks, in_shared_memory, many_together,
                                                                   shapes_that_change, messages_of_bfloat16, steps_of_one,

@@ -329,6 +329,17 @@ static void times_follow_the_formulas(void **state) {
   assert_close(simulated(ALGORITHM_HALVING, 1024, 1024), 20e-6 + 2 * 1023e-9);
 }
 
+/* More elements than 32 bits count: the programs are made, and carry every byte. */
+static void values_of_many_gigabytes(void **state) {
+  const int64_t n = (INT64_C(1) << 33) + 5;
+  for (int p = 2; p <= 8; p += 3) {
+    double bytes = (double)n, ns = 1e-9;
+    assert_close(simulated(ALGORITHM_RING, p, n), 2 * (p - 1) * bytes / p * ns);
+    assert_close(simulated(ALGORITHM_DIRECT, p, n), 2 * (p - 1) * bytes / p * ns);
+    assert_close(simulated(ALGORITHM_CENTRAL, p, n), 2 * (p - 1) * bytes * ns);
+  }
+}
+
 static int chosen(int operation, int size, int64_t n, const int *hosts) {
   static const struct machine_cost cost = {
       .inside = {1e-6, 2e-7, 1e-10}, .between = {3e-5, 5e-6, 1e-9}, .merge_per_byte = 1e-10, .copy_per_byte = 1e-10};
@@ -368,6 +379,7 @@ static void the_cheapest_is_chosen(void **state) {
     }
 }
 
-RUN_TESTS(cmocka_unit_test(all_operations), cmocka_unit_test(hosts_of_all_sizes), cmocka_unit_test(ranks_on_threads),
+RUN_TESTS(cmocka_unit_test(values_of_many_gigabytes), cmocka_unit_test(all_operations),
+          cmocka_unit_test(hosts_of_all_sizes), cmocka_unit_test(ranks_on_threads),
           cmocka_unit_test(a_missing_rank_ends_all), cmocka_unit_test(nonsense_is_named),
           cmocka_unit_test(times_follow_the_formulas), cmocka_unit_test(the_cheapest_is_chosen))

@@ -9,8 +9,8 @@ so that a busy moment of the machine falls on both. In a round every worker runs
 that is fed each time. Printed: the median of the rounds, their spread (half the distance between the quartiles, in
 percent), how many times faster Shoal is, and what is aimed at. --soak N runs N steps and shows the memory.
 
---before BUILD has another build of Shoal, of an earlier commit say, in TensorFlow's place (`make bench-before`). Jobs that
-are started once find places on the cores that they keep: --starts N starts them anew so often.
+--before BUILD has another build of Shoal, of an earlier commit say, in TensorFlow's place (`make bench-before`). Jobs
+that are started once find places on the cores that they keep: --starts N starts them anew so often.
 """
 import argparse
 import json
@@ -278,7 +278,7 @@ def main():
     global BUILDS, ERRORS
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default="build")
-    parser.add_argument("--before", help="another build of Shoal, in TensorFlow's place; what is beside nothing is left out")
+    parser.add_argument("--before", help="another build of Shoal, in TensorFlow's place; other cases are left out")
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--starts", type=int, default=1, help="how often jobs are started anew")

@@ -29,8 +29,6 @@ static void first(shoal_builder *b, const char *how, int stride) {
 static void first_same(shoal_builder *b) { first(b, "SAME", 1); }
 static void first_same_2(shoal_builder *b) { first(b, "SAME", 2); }
 
-#define TF32 .slack = 300
-
 static void convolutions(void **state) {
   static const struct gpu_case cases[] = {
       {.op = "Conv2D", .n_in = 2, .in = {D(2, 9, 8, 3), D(3, 3, 3, 5)}, .attrs = same, TF32},
@@ -96,32 +94,32 @@ static void convolutions_back_to_filters(void **state) {
                                            .n_in = 3,
                                            .in = {D(2, 9, 8, 3), INTS(INT32, 3, 3, 3, 5), D(2, 9, 8, 5)},
                                            .attrs = same,
-                                           .slack = 1000},
+                                           TF32},
                                           {.op = "Conv2DBackpropFilter",
                                            .n_in = 3,
                                            .in = {D(2, 9, 8, 16), INTS(INT32, 1, 1, 16, 40), D(2, 9, 8, 40)},
                                            .attrs = valid,
-                                           .slack = 1000},
+                                           TF32},
                                           {.op = "Conv2DBackpropFilter",
                                            .n_in = 3,
                                            .in = {D(2, 12, 8, 8), INTS(INT32, 3, 3, 8, 16), D(2, 6, 4, 16)},
                                            .attrs = same_2,
-                                           .slack = 1000},
+                                           TF32},
                                           {.op = "Conv2DBackpropFilter",
                                            .n_in = 3,
                                            .in = {D(2, 12, 9, 4), INTS(INT32, 3, 3, 4, 8), D(2, 12, 9, 8)},
                                            .attrs = dilated,
-                                           .slack = 1000},
+                                           TF32},
                                           {.op = "Conv2DBackpropFilter",
                                            .n_in = 3,
                                            .in = {D(2, 12, 9, 8), INTS(INT32, 3, 3, 4, 16), D(2, 12, 9, 16)},
                                            .attrs = same,
-                                           .slack = 1000},
+                                           TF32},
                                           {.op = "Conv2DBackpropFilter",
                                            .n_in = 3,
                                            .in = {D(2, 8, 12, 8), INTS(INT32, 3, 3, 8, 16), D(2, 16, 6, 4)},
                                            .attrs = first_same_2,
-                                           .slack = 1000},
+                                           TF32},
                                           {.op = "Conv2DBackpropFilter",
                                            .n_in = 3,
                                            .in = {D(0, 9, 8, 3), INTS(INT32, 3, 3, 3, 5), D(0, 9, 8, 5)},
@@ -142,7 +140,7 @@ static void depthwise(void **state) {
        .n_in = 3,
        .in = {D(2, 12, 8, 4), INTS(INT32, 3, 3, 4, 2), D(2, 6, 4, 8)},
        .attrs = same_2,
-       .slack = 1000}};
+       TF32}};
   TRY_ALL(cases);
 }
 
@@ -163,7 +161,7 @@ static void convolutions_of_solids(void **state) {
        .n_in = 3,
        .in = {D(2, 5, 6, 7, 4), INTS(INT32, 3, 3, 3, 4, 8), D(2, 5, 3, 4, 8)},
        .attrs = solid,
-       .slack = 1000}};
+       TF32}};
   TRY_ALL(cases);
 }
 

@@ -94,7 +94,7 @@ static shoal_status no_kernel(const struct shoal_node *n, const char *device_typ
 static const struct kernel_def *fitting(const struct kernel_def *k, const struct shoal_node *n, const char *type) {
   for (; k && k->device; k++)
     if ((k->flags & KERNEL_ANYWHERE || !strcmp(k->device, type)) && type_fits(n, k->type_attr, k->types) &&
-        type_fits(n, k->type_attr2, k->types2))
+        type_fits(n, k->type_attr2, k->types2) && (!k->fits || k->fits(n)))
       return k;
   return NULL;
 }

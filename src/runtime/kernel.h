@@ -55,6 +55,7 @@ struct kernel_def {
   uint32_t types;         /* DT() bits */
   const char *type_attr2; /* a second one */
   uint32_t types2;
+  bool (*fits)(const struct shoal_node *n); /* (optional) can it do this node, whose types are right? */
   unsigned flags;
   size_t state_size;                                         /* zeroed before init */
   shoal_status (*init)(struct kernel_init *ki, void *state); /* (optional) */

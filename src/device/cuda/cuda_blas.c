@@ -21,6 +21,8 @@ enum { COMPUTE_F32 = 68, COMPUTE_F64 = 70, COMPUTE_TF32 = 77 };    /* cublasComp
 enum {
   DESC_TRANS_A = 3,
   DESC_TRANS_B = 4,
+  DESC_EPILOGUE = 7,
+  DESC_BIAS = 8,
   LAYOUT_BATCH = 5,
   LAYOUT_STEP = 6,
   PREFERENCE_WORKSPACE = 1,
@@ -154,10 +156,13 @@ static shoal_status describe(struct blas_plan *p) {
                                                : type == TYPE_F32 ? COMPUTE_TF32
                                                                   : COMPUTE_F32;
   int32_t trans_a = p->of.trans_a, trans_b = p->of.trans_b;
+  static const int32_t epilogues[] = {1, 4, 6}; /* cublasLtEpilogue_t: by enum cuda_epilogue */
   const struct cuda_product *o = &p->of;
   TRY(blas_status(lt.desc_new(&p->desc, compute, type == TYPE_F64 ? TYPE_F64 : TYPE_F32), "a product"));
   TRY(blas_status(lt.desc_set(p->desc, DESC_TRANS_A, &trans_b, sizeof trans_b), "a product"));
   TRY(blas_status(lt.desc_set(p->desc, DESC_TRANS_B, &trans_a, sizeof trans_a), "a product"));
+  int32_t epilogue = epilogues[o->epilogue];
+  if (o->epilogue) TRY(blas_status(lt.desc_set(p->desc, DESC_EPILOGUE, &epilogue, sizeof epilogue), "a product"));
   TRY(layout(type, o->trans_a ? o->k : o->m, o->trans_a ? o->m : o->k, o->batch, o->step_a, &p->a));
   TRY(layout(type, o->trans_b ? o->n : o->k, o->trans_b ? o->k : o->n, o->batch, o->step_b, &p->b));
   return layout(type, o->m, o->n, o->batch, o->step_c, &p->c);
@@ -167,7 +172,6 @@ static shoal_status describe(struct blas_plan *p) {
 static shoal_status ask(struct cuda_blas *b, struct blas_plan *p, struct blas_choice *ways, int *n) {
   void *preference;
   size_t room = WORKSPACE;
-  TRY(describe(p));
   TRY(blas_status(lt.preference_new(&preference), "a choice"));
   int error = lt.preference_set(preference, PREFERENCE_WORKSPACE, &room, sizeof room);
   for (int i = 0; i < 4 && !error; i++)
@@ -183,7 +187,12 @@ static shoal_status ask(struct cuda_blas *b, struct blas_plan *p, struct blas_ch
 struct blas_operands {
   const void *a, *b;
   void *out;
+  const void *bias; /* NULL: none */
 };
+
+static shoal_status set_bias(struct blas_plan *p, const struct blas_operands *o) {
+  return o->bias ? blas_status(lt.desc_set(p->desc, DESC_BIAS, &o->bias, sizeof o->bias), "a bias") : NULL;
+}
 
 static int multiply(struct cuda_device *c, const struct blas_plan *p, const struct blas_algo *algo,
                     const struct blas_operands *o) {
@@ -236,6 +245,8 @@ static int fastest(struct cuda_device *c, const struct blas_plan *p, const struc
 static shoal_status choose(struct cuda_device *c, struct blas_plan *p, const struct blas_operands *o) {
   struct blas_choice ways[WAYS];
   int n = 0;
+  TRY(describe(p));
+  TRY(set_bias(p, o));
   TRY(ask(c->blas, p, ways, &n));
   int best = n > 1 && is_timed(c) ? fastest(c, p, ways, n, o) : 0;
   LOGD("a product of %lld by %lld by %lld is done in way %d of %d", (long long)p->of.m, (long long)p->of.k,
@@ -247,7 +258,7 @@ static shoal_status choose(struct cuda_device *c, struct blas_plan *p, const str
 static bool same(const struct cuda_product *a, const struct cuda_product *b) {
   return a->dtype == b->dtype && a->trans_a == b->trans_a && a->trans_b == b->trans_b && a->m == b->m && a->n == b->n &&
          a->k == b->k && a->batch == b->batch && a->step_a == b->step_a && a->step_b == b->step_b &&
-         a->step_c == b->step_c;
+         a->step_c == b->step_c && a->epilogue == b->epilogue;
 }
 
 static shoal_status find_plan(struct cuda_device *c, const struct cuda_product *of, uint32_t align,
@@ -283,11 +294,18 @@ static uint32_t alignment(uintptr_t bits) {
   return bits & (MOST - 1) ? (uint32_t)(bits & -bits) : MOST;
 }
 
-shoal_status cuda_blas_run(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,
-                           void *out) {
+shoal_status cuda_blas_run_with_bias(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,
+                                     const void *bias, void *out) {
   struct blas_plan *p;
-  const struct blas_operands o = {a, b, out};
-  TRY(find_plan(c, of, alignment((uintptr_t)a | (uintptr_t)b | (uintptr_t)out), &o, &p));
+  const struct blas_operands o = {a, b, out, bias};
+  uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)out | (uintptr_t)bias;
+  TRY(find_plan(c, of, alignment(all), &o, &p));
+  TRY(set_bias(p, &o));
   cuda_count_computed(c);
   return blas_status(multiply(c, p, &p->algo, &o), "a product");
+}
+
+shoal_status cuda_blas_run(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,
+                           void *out) {
+  return cuda_blas_run_with_bias(c, of, a, b, NULL, out);
 }

@@ -106,6 +106,8 @@ struct cuda_pinned *cuda_pinned_new(struct cuda_device *c);
 void cuda_pinned_free(struct cuda_pinned *p);
 /* A buffer of host memory that the card copies from and to by itself. */
 shoal_status cuda_pinned_buffer(struct cuda_pinned *p, size_t size, struct buffer **out);
+/* The same of memory that the host writes and never reads. */
+shoal_status cuda_pinned_for_writing(struct cuda_pinned *p, size_t size, struct buffer **out);
 
 /* ---- telling (cuda_teller.c) ---- */
 

@@ -51,7 +51,9 @@ static shoal_status cuda_from_host(struct device *d, const char *who, const stru
   struct buffer *staged;
   TRY(tensor_here(d, who, from, to));
   if (!from->n) return NULL;
-  shoal_status s = cuda_pinned_buffer(c->pinned, tensor_bytes(from), &staged);
+  size_t bytes = tensor_bytes(from);
+  shoal_status s = cuda_capturing(c) ? cuda_pinned_for_writing(c->pinned, bytes, &staged)
+                                     : cuda_pinned_buffer(c->pinned, bytes, &staged);
   if (!s) {
     memcpy(staged->data, from->data, tensor_bytes(from));
     cuda_lock(c);

@@ -1,13 +1,15 @@
 /* Pinned memory of the host: what a card copies from and to by itself while the processor goes on.
  *
  * Taking it from the system is slow, so pieces are kept, by powers of two, and used again. A copy in goes through one;
- * a copy out makes a tensor of one, which comes back here when its last reference goes. */
+ * a copy out makes a tensor of one, which comes back here when its last reference goes. What the host writes in every
+ * step and never reads, a captured step's feeds, has memory that is written past the processor's caches, from where a
+ * card would have to fetch it. */
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "device/cuda/cuda.h"
 
-enum { SMALLEST = 12, CLASSES = 40 };
+enum { SMALLEST = 12, CLASSES = 40, WRITE_ONLY = -1 };
 #define KEPT_MOST ((size_t)256 << 20)
 
 struct pinned_piece {
@@ -68,7 +70,7 @@ static void give_back(struct buffer *b) {
   struct pinned_piece *x = b->owner;
   struct cuda_pinned *p = x->of;
   pthread_mutex_lock(&p->lock);
-  bool keep = !p->gone && p->kept_bytes + class_bytes(x->class) <= KEPT_MOST;
+  bool keep = x->class != WRITE_ONLY && !p->gone && p->kept_bytes + class_bytes(x->class) <= KEPT_MOST;
   if (keep) {
     x->next = p->kept[x->class];
     p->kept[x->class] = x;
@@ -90,22 +92,35 @@ static struct pinned_piece *take_kept(struct cuda_pinned *p, int class) {
   return x;
 }
 
-static shoal_status piece_new(struct cuda_pinned *p, int class, struct pinned_piece **out) {
+static shoal_status piece_new(struct cuda_pinned *p, size_t size, int class, struct pinned_piece **out) {
+  enum { WRITE_COMBINED = 4 };
   void *data;
   cuda_enter(p->context);
-  TRY(cuda_status(p->api->pinned_new(&data, class_bytes(class), 0), "pinned memory of the host"));
+  TRY(cuda_status(p->api->pinned_new(&data, size, class == WRITE_ONLY ? WRITE_COMBINED : 0),
+                  "pinned memory of the host"));
   struct pinned_piece *x = mem_zalloc(1, sizeof *x);
   *x = (struct pinned_piece){.of = p, .data = data, .class = class};
   *out = x;
   return NULL;
 }
 
+static struct buffer *wrap(struct pinned_piece *x, size_t size) {
+  atomic_fetch_add(&x->of->refs, 1);
+  return buffer_wrap(x->data, size, NULL, give_back, x);
+}
+
 shoal_status cuda_pinned_buffer(struct cuda_pinned *p, size_t size, struct buffer **out) {
   int class = 0;
   while (class_bytes(class) < size) class ++;
   struct pinned_piece *x = take_kept(p, class);
-  if (!x) TRY(piece_new(p, class, &x));
-  atomic_fetch_add(&p->refs, 1);
-  *out = buffer_wrap(x->data, size, NULL, give_back, x);
+  if (!x) TRY(piece_new(p, class_bytes(class), class, &x));
+  *out = wrap(x, size);
+  return NULL;
+}
+
+shoal_status cuda_pinned_for_writing(struct cuda_pinned *p, size_t size, struct buffer **out) {
+  struct pinned_piece *x;
+  TRY(piece_new(p, MAX(size, (size_t)1), WRITE_ONLY, &x));
+  *out = wrap(x, size);
   return NULL;
 }

@@ -211,13 +211,24 @@ static bool same_args(const struct replay *r, const struct step *step) {
   return true;
 }
 
+struct feed_copy {
+  char *to;
+  const char *from;
+};
+
+static void copy_some(void *arg, int64_t begin, int64_t end) {
+  const struct feed_copy *c = arg;
+  memcpy(c->to + begin, c->from + begin, (size_t)(end - begin));
+}
+
+/* Large ones by several threads: that is a good part of a small step. */
 static void feed(const struct replay *r, const struct step *step) {
+  enum { PIECE = 64 << 10, THREADS = 4 };
   for (int i = 0; i < r->map.n_feeds; i++) {
-    int arg = r->map.feed_args[i];
-    if (arg >= 0 && step->args[arg].n) {
-      const struct tensor *t = &step->args[arg];
-      memcpy(r->capture->feeds.at[i]->data, t->data, tensor_bytes(t));
-    }
+    const struct tensor *t = r->map.feed_args[i] >= 0 ? &step->args[r->map.feed_args[i]] : NULL;
+    if (!t || !t->n) continue;
+    struct feed_copy c = {r->capture->feeds.at[i]->data, t->data};
+    pool_for_few(r->plan->device->intra, (int64_t)tensor_bytes(t), PIECE, THREADS, copy_some, &c);
   }
 }
 

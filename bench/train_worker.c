@@ -149,6 +149,13 @@ int main(int argc, char **argv) {
                  flag_number("save_steps", "a checkpoint every so many steps", &save_steps, -1),
                  flags_end(),
              });
+  static const char *const models[] = {"mlp", "mlp_big", "cnn", "embedding", "variables", "gigabyte"};
+  size_t known = 0;
+  while (known < sizeof models / sizeof *models && strcmp(models[known], name)) known++;
+  if (known == sizeof models / sizeof *models) {
+    fprintf(stderr, "train_worker: there is no model '%s'\n", name);
+    return 2;
+  }
   shoal_cluster *cluster = find_cluster(&where);
   if (!cluster) return 2;
   where.threads = (int)threads;

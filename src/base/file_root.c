@@ -9,8 +9,8 @@
  * A walk of a path that is deep holds many descriptors, and many such walks at once would take all there are: beyond
  * the first SHALLOW of each, all walks share DEEP.
  *
- * Invariant 1: stack[0] is a root; every other entry was opened, as a directory and not through a link, in the one
- * before it. */
+ * The stack (invariant 14): its first entry is a root; every other was opened, as a directory and through no link, in
+ * the one before it. */
 #include "base/file_root.h"
 
 #include <errno.h>
@@ -157,6 +157,7 @@ struct path_walk {
 
 /* The last directory is no longer the walk's. */
 static int take_last(struct path_walk *w) {
+  INVARIANT(14, w->stack.n > 0);
   int fd = vec_pop(&w->stack);
   if (w->stack.n >= SHALLOW) budget_give(&deep, 1);
   return fd;

@@ -14,12 +14,10 @@
  * that may block), so none starves another, and polls at the latest after FAIR turns. Whoever posts from another thread
  * wakes a leader that sleeps in epoll_wait by a write to an eventfd.
  *
- * Invariants, by number:
- *   1. A request is begun only while fewer than --max_handlers are under way, or for a connection that has none twice
- *      as many; what computes only while fewer than computers() are, other events that may block only while fewer
- *      than RESERVE are.
- *   2. Neither is begun unless another thread waits for the lead, or has been started: with 1, threads are bounded, and
- *      however many of them block there is one that polls. */
+ * Bounds (invariant 12): a request is begun only while fewer than --max_handlers are under way, or for a connection
+ * that has none twice as many; what computes only while fewer than computers() are, other events that may block only
+ * while fewer than RESERVE are. And none of these is begun unless another thread waits for the lead, or has been
+ * started: so threads are bounded, and however many of them block there is one that polls. */
 #include "rpc/loop.h"
 
 #include <errno.h>
@@ -129,11 +127,11 @@ static void end_thread(void) {
 /* The lead is free: somebody must take it. */
 static void offer_lead(void) {
   pthread_mutex_lock(&loop.lock);
-  pthread_cond_signal(&loop.freed); /* invariant 2: somebody is there */
+  pthread_cond_signal(&loop.freed); /* invariant 12: somebody is there */
   pthread_mutex_unlock(&loop.lock);
 }
 
-/* Invariant 2, for the leader. */
+/* Invariant 12, for the leader. */
 static bool has_successor(void) {
   if (atomic_load(&loop.spares)) return true;
   pthread_mutex_lock(&loop.lock);
@@ -322,7 +320,8 @@ static struct rpc_event *pop_blocking(bool successor) {
   if (!successor) return NULL;
   /* News first: it may be what handlers wait for. */
   if (loop.news.first && atomic_load(&loop.news_under_way) < RESERVE) {
-    atomic_fetch_add(&loop.news_under_way, 1);
+    int before = atomic_fetch_add(&loop.news_under_way, 1);
+    INVARIANT(12, before < RESERVE);
     return event_list_pop(&loop.news);
   }
   struct rpc_event *e = loop.computing.first ? turns_next(&loop.computing, computers(), each(RPC_EVENT_COMPUTE)) : NULL;

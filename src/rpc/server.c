@@ -3,11 +3,9 @@
  * A call begins when its headers have arrived, is handed to its method's handler when its request has, and is answered
  * with one write: headers, message and trailers together.
  *
- * Invariants, by number:
- *   1. A call has a reference for its stream (from open to sent, or until the loss of its client has been dealt with),
- *      one for the handler and one for the answer (both from ended).
- *   2. The cancel function is called after the handler has returned, and not after reply or fail has.
- *   3. Once a call's stream has no number, nothing is sent for it any more. */
+ * A call (invariant 13) has a reference for its stream (from open to sent, or until the loss of its client has been
+ * dealt with), one for the handler and one for the answer (both from ended). The cancel function is called after the
+ * handler has returned, and not after reply or fail has. */
 #include "rpc/server.h"
 
 #include <arpa/inet.h>
@@ -89,7 +87,9 @@ static struct rpc_call *call_new(struct rpc_server *s) {
 }
 
 static void call_unref(struct rpc_call *c) {
-  if (atomic_fetch_sub(&c->refs, 1) != 1) return;
+  int refs = atomic_fetch_sub(&c->refs, 1);
+  INVARIANT(13, refs > 0);
+  if (refs != 1) return;
   struct rpc_server *s = c->server;
   bool held = c->stream.body.room || c->unpacked;
   rpc_body_release(&c->stream.body);

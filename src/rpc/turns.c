@@ -56,6 +56,7 @@ struct rpc_event *turns_next(struct turns *t, int all, int each) {
   l->in_turn = false;
   l->under_way++;
   atomic_fetch_add_explicit(&t->under_way, 1, memory_order_relaxed);
+  INVARIANT(12, under_way < 2 * all);
   enter(t, l, each);
   return e;
 }

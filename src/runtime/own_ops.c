@@ -25,6 +25,8 @@
 #include "graph/shape_fn.h"
 #include "runtime/kernel.h"
 
+enum { MOST_STATE = 1 << 20 }; /* bytes of a kernel's state: what is larger it takes itself */
+
 struct own_op {
   struct op_row row; /* first: the registry knows this one */
   shoal_op_row is;
@@ -338,6 +340,9 @@ static shoal_status make_kernels(struct own_op *own, const shoal_op_library *lib
     /* Data of another device is not for the host to read. */
     if (strcmp(k->device, "CPU") != 0)
       return INVALID("op %s: kernel %zu is for '%s'; those of libraries are for \"CPU\"", own->is.name, i, k->device);
+    if (k->state_size > MOST_STATE)
+      return INVALID("op %s: kernel %zu has a state of %zu bytes; the most is %d", own->is.name, i, k->state_size,
+                     MOST_STATE);
     if (k->type_attr && !(uint32_t)k->types) return INVALID("op %s: kernel %zu is for no type", own->is.name, i);
     own->defs[i] = (struct kernel_def){.device = k->device,
                                        .type_attr = k->type_attr,
@@ -393,6 +398,8 @@ static shoal_status make_op(const shoal_op_library *library, int i, struct own_o
       is->name[strspn(is->name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_>")])
     return INVALID("row %d: '%s' is no name of an op: a capital letter, then letters, digits and '_'", i,
                    is->name ? is->name : "");
+  unsigned unknown = is->flags & ~(unsigned)(SHOAL_OP_STATEFUL | SHOAL_OP_COMMUTATIVE | SHOAL_OP_NO_GRADIENT);
+  if (unknown) return INVALID("op %s has flags that are not known here: %#x", is->name, unknown);
   if (is->n_kernels < 1 || !is->kernels) return INVALID("op %s has no kernel", is->name);
   TRY(make_kernels(own, library));
   own->row = (struct op_row){.name = is->name,
@@ -442,7 +449,7 @@ static shoal_status add_ops(const shoal_op_library *library) {
 
 shoal_status shoal_load_ops(const char *path) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  static VEC(void *) loaded;                                            /* lock: what is here stays */
+  static VEC(void *) loaded; /* lock: what is here stays */
   if (!path) return INVALID("op library: its path is NULL");
   char *here = mem_printf("%s%s", strchr(path, '/') ? "" : "./", path); /* a file, not a name in the loader's path */
   void *handle = dlopen(here, RTLD_NOW | RTLD_LOCAL);

@@ -174,6 +174,7 @@ static void pool(shoal_builder *b, int size, int stride, const char *how) {
 }
 static void pool_2(shoal_builder *b) { pool(b, 2, 2, "VALID"); }
 static void pool_3(shoal_builder *b) { pool(b, 3, 2, "SAME"); }
+static void pool_20(shoal_builder *b) { pool(b, 20, 1, "VALID"); } /* more places than a byte has */
 static void pool_first(shoal_builder *b) {
   list(b, "ksize", 1, 1, 3, 2);
   list(b, "strides", 1, 1, 2, 1);
@@ -205,6 +206,8 @@ static void pooling(void **state) {
       {.op = "MaxPoolGrad", .n_in = 3, .in = {D(2, 5, 9, 8), D(2, 5, 5, 8), D(2, 5, 5, 8)}, .attrs = pool_first},
       {.op = "AvgPoolGrad", .n_in = 2, .in = {INTS(INT32, 2, 9, 8, 5), D(2, 4, 4, 5)}, .attrs = pool_2},
       {.op = "AvgPoolGrad", .n_in = 2, .in = {INTS(INT32, 2, 9, 8, 5), D(2, 5, 4, 5)}, .attrs = pool_3},
+      {.op = "MaxPoolGrad", .n_in = 3, .in = {D(2, 21, 20, 3), D(2, 2, 1, 3), D(2, 2, 1, 3)}, .attrs = pool_20},
+      {.op = "MaxPoolGrad", .n_in = 3, .in = {D(2, 21, 20, 8), D(2, 2, 1, 8), D(2, 2, 1, 8)}, .attrs = pool_20},
       /* 16 channels: several to a thread */
       {.op = "MaxPool", .n_in = 1, .in = {D(2, 9, 8, 16)}, .attrs = pool_3},
       {.op = "AvgPool", .n_in = 1, .in = {D(2, 9, 8, 16)}, .attrs = pool_3},

@@ -10,20 +10,19 @@ struct cuda_pool {
   CUfunction one, wide; /* channels that a thread serves: one, or 16 bytes of them */
 };
 
-static shoal_status find(struct kernel_init *ki, const char *name, const char *how, CUfunction *out) {
+static shoal_status find(struct kernel_init *ki, const char *name, bool wide, shoal_dtype second, CUfunction *out) {
   char full[32];
-  snprintf(full, sizeof full, "%s_%s", name, how);
-  return cuda_function(cuda_of(ki->device), "pool", full, dtype_base(ki->kernel->out_types[0]), 0, out);
+  snprintf(full, sizeof full, "%s_%s", name, wide ? "wide" : "one");
+  return cuda_function(cuda_of(ki->device), "pool", full, dtype_base(ki->kernel->out_types[0]), second, out);
 }
 
 static shoal_status pool_init(struct kernel_init *ki, void *state) {
   struct cuda_pool *st = state;
   const char *op = ki->node->op->name;
-  bool max = op[0] == 'M', grad = strstr(op, "Grad");
+  const char *name = op[0] == 'M' ? "max_pool" : strstr(op, "Grad") ? "avg_pool_grad" : "avg_pool";
   TRY(pool_state_init(&st->of, ki->node));
-  const char *name = max ? (grad ? "max_pool_grad" : "max_pool") : (grad ? "avg_pool_grad" : "avg_pool");
-  TRY(find(ki, name, "one", &st->one));
-  return find(ki, name, "wide", &st->wide);
+  TRY(find(ki, name, false, 0, &st->one));
+  return find(ki, name, true, 0, &st->wide);
 }
 
 struct cuda_pool_shape { /* as pool.cu has it */
@@ -43,31 +42,36 @@ static struct cuda_pool_shape shape_of(const struct window *w, const struct pool
   return s;
 }
 
-/* Into `out`, from whatever `addresses` are of. */
-static shoal_status run(struct kernel_ctx *ctx, const struct cuda_pool_shape *s, const struct tensor *out,
-                        uintptr_t addresses, void **args) {
+/* How many channels a thread can serve, of at most n elements at those addresses. */
+static int64_t channels_each(const struct cuda_pool_shape *s, shoal_dtype type, int64_t n, uintptr_t addresses) {
   enum { BYTES = 16 };
-  const struct cuda_pool *st = ctx->state;
-  int64_t each = BYTES / (int64_t)dtype_size((shoal_dtype)out->dtype);
-  bool wide = !s->channels_first && s->depth % each == 0 && addresses % BYTES == 0 && out->n / each < UINT32_MAX;
-  return cuda_run_each(ctx, wide ? st->wide : st->one, wide ? out->n / each : out->n, args);
+  int64_t each = BYTES / (int64_t)dtype_size(type);
+  bool wide = !s->channels_first && s->depth % each == 0 && addresses % BYTES == 0 && n / each < UINT32_MAX;
+  return wide ? each : 1;
 }
 
-static shoal_status find_window(struct kernel_ctx *ctx, struct window *w) {
+static shoal_status run(struct kernel_ctx *ctx, const struct cuda_pool_shape *s, const struct tensor *out,
+                        uintptr_t addresses, void **args) {
   const struct cuda_pool *st = ctx->state;
-  TRY(pool_window(ctx, &st->of, w));
+  int64_t each = channels_each(s, (shoal_dtype)out->dtype, out->n, addresses);
+  return cuda_run_each(ctx, each > 1 ? st->wide : st->one, out->n / each, args);
+}
+
+static shoal_status find_window(struct kernel_ctx *ctx, const struct pool_state *of, struct window *w) {
+  TRY(pool_window(ctx, of, w));
   if (ctx->kernel->op->name[0] == 'M' && w->size_depth != 1)
     return UNIMPLEMENTED("Depthwise max pooling is currently only implemented for CPU devices.");
   return pool_check_depth(ctx, w);
 }
 
 static shoal_status forward_run(struct kernel_ctx *ctx) {
+  const struct cuda_pool *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0);
   struct shape sx = tensor_shape(x);
   struct pooling p = {0};
   struct window w;
   struct tensor *y;
-  TRY(find_window(ctx, &w));
+  TRY(find_window(ctx, &st->of, &w));
   TRY(pool_geometry(&w, &sx, "tensor_in", &p));
   struct shape sy = window_shape(&w, p.batch, p.out, p.depth);
   TRY(ctx_out(ctx, 0, &sy, &y));
@@ -75,21 +79,59 @@ static shoal_status forward_run(struct kernel_ctx *ctx) {
   return run(ctx, &s, y, (uintptr_t)x->data | (uintptr_t)y->data, (void *[]){(void *)&x->data, &y->data, &s});
 }
 
+/* ---- max pooling's gradient: the place that each window takes, then what each pixel is given ---- */
+
+struct cuda_max_grad {
+  struct pool_state of;
+  CUfunction where[2][2], back[2][2]; /* one channel or several; places in a byte or four */
+};
+
+static shoal_status max_grad_init(struct kernel_init *ki, void *state) {
+  static const shoal_dtype places[] = {SHOAL_UINT8, SHOAL_INT32};
+  struct cuda_max_grad *st = state;
+  TRY(pool_state_init(&st->of, ki->node));
+  for (int wide = 0; wide < 2; wide++)
+    for (int large = 0; large < 2; large++) {
+      TRY(find(ki, "max_where", wide, places[large], &st->where[wide][large]));
+      TRY(find(ki, "max_back", wide, places[large], &st->back[wide][large]));
+    }
+  return NULL;
+}
+
+static shoal_status max_back(struct kernel_ctx *ctx, struct cuda_pool_shape *s, const struct tensor *x,
+                             const struct tensor *dy, const struct tensor *dx) {
+  enum { BYTE = 255 }; /* the last one is none */
+  const struct cuda_max_grad *st = ctx->state;
+  bool large = s->size[0] * s->size[1] * s->size[2] > BYTE;
+  uintptr_t addresses = (uintptr_t)x->data | (uintptr_t)dy->data | (uintptr_t)dx->data;
+  int64_t each = channels_each(s, (shoal_dtype)x->dtype, MAX(x->n, dy->n), addresses);
+  struct shape shape = shape_vector(dy->n);
+  struct tensor where;
+  TRY(cuda_temp(ctx, large ? SHOAL_INT32 : SHOAL_UINT8, &shape, &where));
+  shoal_status e =
+      cuda_run_each(ctx, st->where[each > 1][large], dy->n / each, (void *[]){(void *)&x->data, &where.data, s});
+  if (!e)
+    e = cuda_run_each(ctx, st->back[each > 1][large], dx->n / each,
+                      (void *[]){&where.data, (void *)&dy->data, (void *)&dx->data, s});
+  tensor_release(&where);
+  return e;
+}
+
 static shoal_status max_grad_run(struct kernel_ctx *ctx) {
+  const struct cuda_max_grad *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0), *dy = ctx_in(ctx, 2);
   struct shape sx = tensor_shape(x);
   struct pooling p = {0};
   struct window w;
   struct tensor *dx;
-  TRY(find_window(ctx, &w));
+  TRY(find_window(ctx, &st->of, &w));
   TRY(pool_geometry(&w, &sx, "tensor_in", &p));
   struct shape sy = window_shape(&w, p.batch, p.out, p.depth);
   TRY(pool_check_shape(ctx_in(ctx, 1), &sy, "orig_output"));
   TRY(pool_check_shape(dy, &sy, "grad"));
   TRY(ctx_out(ctx, 0, &sx, &dx));
   struct cuda_pool_shape s = shape_of(&w, &p);
-  return run(ctx, &s, dx, (uintptr_t)x->data | (uintptr_t)dy->data | (uintptr_t)dx->data,
-             (void *[]){(void *)&x->data, (void *)&dy->data, &dx->data, &s});
+  return max_back(ctx, &s, x, dy, dx);
 }
 
 static shoal_status avg_grad_run(struct kernel_ctx *ctx) {
@@ -112,20 +154,20 @@ static shoal_status avg_grad_run(struct kernel_ctx *ctx) {
   return run(ctx, &s, dx, (uintptr_t)dy->data | (uintptr_t)dx->data, (void *[]){(void *)&dy->data, &dx->data, &s});
 }
 
-#define KERNEL(id, run_, host)                                                    \
-  static const struct kernel_def id[] = {{.device = "GPU",                        \
-                                          .type_attr = "T",                       \
-                                          .types = CUDA_FLOATING,                 \
-                                          .state_size = sizeof(struct cuda_pool), \
-                                          .init = pool_init,                      \
-                                          .run = run_,                            \
-                                          .host_in = host},                       \
+#define KERNEL(id, state_, init_, run_, host)                                  \
+  static const struct kernel_def id[] = {{.device = "GPU",                     \
+                                          .type_attr = "T",                    \
+                                          .types = CUDA_FLOATING,              \
+                                          .state_size = sizeof(struct state_), \
+                                          .init = init_,                       \
+                                          .run = run_,                         \
+                                          .host_in = host},                    \
                                          {0}};
-KERNEL(forward, forward_run, 0)
-KERNEL(forward_v2, forward_run, 2 | 4)
-KERNEL(max_grad, max_grad_run, 0)
-KERNEL(max_grad_v2, max_grad_run, 8 | 16)
-KERNEL(avg_grad, avg_grad_run, 1)
+KERNEL(forward, cuda_pool, pool_init, forward_run, 0)
+KERNEL(forward_v2, cuda_pool, pool_init, forward_run, 2 | 4)
+KERNEL(max_grad, cuda_max_grad, max_grad_init, max_grad_run, 0)
+KERNEL(max_grad_v2, cuda_max_grad, max_grad_init, max_grad_run, 8 | 16)
+KERNEL(avg_grad, cuda_pool, pool_init, avg_grad_run, 1)
 
 const struct device_kernels cuda_pool_kernels[] = {{"MaxPool", forward},           {"MaxPoolV2", forward_v2},
                                                    {"MaxPool3D", forward},         {"MaxPoolGrad", max_grad},

@@ -1,4 +1,5 @@
-/* Pooling: a thread to an element of what is written, so that gradients are sums in an order that the shape decides. */
+/* Pooling: a thread to an element of what is written, so that gradients are sums in an order that the shape decides.
+ * Max pooling's gradient first finds the place in each window that the window takes, then gathers by pixel. */
 #include "types.cuh"
 
 struct pool_shape { /* as kernels_pool.c fills it */
@@ -80,6 +81,11 @@ template <class I> __device__ inline pool_box windows_of(const pool_shape &s, co
   }
   return b;
 }
+/* Lines of a box, and from one pixel of a line to the next. */
+#define EACH_LINE(box, a, b)                        \
+  for (int a = (box).from[0]; a < (box).to[0]; a++) \
+    for (int b = (box).from[1]; b < (box).to[1]; b++)
+__device__ inline int64_t pixel_step(const pool_shape &s) { return s.channels_first ? 1 : s.depth; }
 #define EACH_IN(box, a, b, c)                          \
   for (int a = (box).from[0]; a < (box).to[0]; a++)    \
     for (int b = (box).from[1]; b < (box).to[1]; b++)  \
@@ -105,61 +111,74 @@ template <int V, class I, class T> __device__ inline void max_pool(const T *x, T
     pack_of<T, V> out;
     bool first = true;
     for (int k = 0; k < V; k++) top[k] = lowest<T>::of();
-    EACH_IN(w, a, b, c) {
-      pack_of<T, V> v = read<V>(x, s, s.in, p, a, b, c);
-      for (int k = 0; k < V; k++)
-        if (first || load(v.v[k]) > top[k]) top[k] = load(v.v[k]);
-      first = false;
+    EACH_LINE(w, a, b) {
+      const T *at = x + index_of(s, s.in, p, a, b, w.from[2]);
+      for (int c = w.from[2]; c < w.to[2]; c++, at += pixel_step(s)) {
+        pack_of<T, V> v = *(const pack_of<T, V> *)at;
+        for (int k = 0; k < V; k++)
+          if (first || load(v.v[k]) > top[k]) top[k] = load(v.v[k]);
+        first = false;
+      }
     }
     for (int k = 0; k < V; k++) out.v[k] = stored<T>::of(top[k]);
     *(pack_of<T, V> *)(y + index_of(s, s.out, p, p.at[0], p.at[1], p.at[2])) = out;
   }
 }
 
-/* For each channel of the pixel: is it the one that its window takes? Bits. */
-template <int V, class I, class T>
-__device__ inline unsigned wins(const T *x, const pool_shape &s, const pool_place<I> &p, const pool_box &w,
-                                const typename computed<T>::type *me) {
-  unsigned still = (1u << V) - 1;
-  bool first = true, before = true;
-  EACH_IN(w, a, b, c) {
-    if (a == (int)p.at[0] && b == (int)p.at[1] && c == (int)p.at[2]) {
-      before = false;
-    } else {
-      pack_of<T, V> other = read<V>(x, s, s.in, p, a, b, c);
-      for (int k = 0; k < V; k++) {
-        typename computed<T>::type v = load(other.v[k]);
-        if (before ? (v != v ? first : !(me[k] > v)) : v > me[k]) still &= ~(1u << k);
-      }
-      if (!still) return 0;
-    }
-    first = false;
-  }
-  return still;
+/* Where in its window, padding counted, a pixel is. */
+__device__ inline int place_in(const pool_shape &s, const int *o, const int *at) {
+  int place = 0;
+  for (int d = 0; d < 3; d++) place = place * (int)s.size[d] + at[d] - (o[d] * (int)s.stride[d] - (int)s.pad[d]);
+  return place;
 }
 
-template <int V, class I, class T>
-__device__ inline void max_pool_grad(const T *x, const T *dy, T *dx, const pool_shape &s) {
+/* As max_pool, but for what is found; nothing in a window that lies outside. W is as wide as windows are large. */
+template <int V, class I, class T, class W>
+__device__ inline void max_where(const T *x, W *where, const pool_shape &s) {
+  EACH_ELEMENT(i, groups_of(s, s.out, V)) {
+    pool_place<I> p = place_of<V>(s, s.out, (I)i);
+    pool_box w = pixels_of(s, p.at);
+    int o[3] = {(int)p.at[0], (int)p.at[1], (int)p.at[2]};
+    typename computed<T>::type top[V];
+    pack_of<W, V> out;
+    bool first = true;
+    for (int k = 0; k < V; k++) out.v[k] = (W)-1;
+    EACH_LINE(w, a, b) {
+      int begin[3] = {a, b, w.from[2]}, place = place_in(s, o, begin);
+      const T *at = x + index_of(s, s.in, p, a, b, w.from[2]);
+      for (int c = w.from[2]; c < w.to[2]; c++, at += pixel_step(s), place++) {
+        pack_of<T, V> v = *(const pack_of<T, V> *)at;
+        for (int k = 0; k < V; k++)
+          if (first || load(v.v[k]) > top[k]) {
+            top[k] = load(v.v[k]);
+            out.v[k] = (W)place;
+          }
+        first = false;
+      }
+    }
+    *(pack_of<W, V> *)(where + index_of(s, s.out, p, o[0], o[1], o[2])) = out;
+  }
+}
+
+template <int V, class I, class T, class W>
+__device__ inline void max_back(const W *where, const T *dy, T *dx, const pool_shape &s) {
   EACH_ELEMENT(i, groups_of(s, s.in, V)) {
     pool_place<I> p = place_of<V>(s, s.in, (I)i);
-    int64_t at = index_of(s, s.in, p, p.at[0], p.at[1], p.at[2]);
-    pack_of<T, V> own = *(const pack_of<T, V> *)(x + at), out;
-    typename computed<T>::type me[V], sum[V];
-    for (int k = 0; k < V; k++) {
-      me[k] = load(own.v[k]);
-      sum[k] = 0;
-    }
+    int at[3] = {(int)p.at[0], (int)p.at[1], (int)p.at[2]};
     pool_box all = windows_of(s, p.at);
+    typename computed<T>::type sum[V];
+    pack_of<T, V> out;
+    for (int k = 0; k < V; k++) sum[k] = 0;
     EACH_IN(all, a, b, c) {
       int o[3] = {a, b, c};
-      unsigned mine = wins<V>(x, s, p, pixels_of(s, o), me);
-      if (!mine) continue;
+      W place = (W)place_in(s, o, at);
+      pack_of<W, V> taken = read<V>(where, s, s.out, p, a, b, c);
       pack_of<T, V> d = read<V>(dy, s, s.out, p, a, b, c);
       for (int k = 0; k < V; k++)
-        if (mine >> k & 1) sum[k] += load(d.v[k]);
+        if (taken.v[k] == place) sum[k] += load(d.v[k]);
     }
     for (int k = 0; k < V; k++) out.v[k] = stored<T>::of(sum[k]);
-    *(pack_of<T, V> *)(dx + at) = out;
+    *(pack_of<T, V> *)(dx + index_of(s, s.in, p, at[0], at[1], at[2])) = out;
   }
 }
 
@@ -176,9 +195,12 @@ template <int V, class I, class T> __device__ inline void avg_pool(const T *x, T
     pack_of<T, V> out;
     C sum[V];
     for (int k = 0; k < V; k++) sum[k] = 0;
-    EACH_IN(w, a, b, c) {
-      pack_of<T, V> v = read<V>(x, s, s.in, p, a, b, c);
-      for (int k = 0; k < V; k++) sum[k] += load(v.v[k]);
+    EACH_LINE(w, a, b) {
+      const T *at = x + index_of(s, s.in, p, a, b, w.from[2]);
+      for (int c = w.from[2]; c < w.to[2]; c++, at += pixel_step(s)) {
+        pack_of<T, V> v = *(const pack_of<T, V> *)at;
+        for (int k = 0; k < V; k++) sum[k] += load(v.v[k]);
+      }
     }
     for (int k = 0; k < V; k++) out.v[k] = stored<T>::of(sum[k] / (C)count(w));
     *(pack_of<T, V> *)(y + index_of(s, s.out, p, p.at[0], p.at[1], p.at[2])) = out;
@@ -207,14 +229,21 @@ template <int V, class I, class T> __device__ inline void avg_pool_grad(const T 
 /* NAME_one_TYPE, and NAME_wide_TYPE: 16 bytes of channels, of which there are fewer than 2^32. */
 #define POOL_OF(T, how, V, I)                                                                                       \
   extern "C" __global__ void max_pool_##how##_##T(const T *x, T *y, pool_shape s) { max_pool<V, I>(x, y, s); }      \
-  extern "C" __global__ void max_pool_grad_##how##_##T(const T *x, const T *dy, T *dx, pool_shape s) {              \
-    max_pool_grad<V, I>(x, dy, dx, s);                                                                              \
-  }                                                                                                                 \
   extern "C" __global__ void avg_pool_##how##_##T(const T *x, T *y, pool_shape s) { avg_pool<V, I>(x, y, s); }      \
   extern "C" __global__ void avg_pool_grad_##how##_##T(const T *dy, T *dx, pool_shape s) {                          \
     avg_pool_grad<V, I>(dy, dx, s);                                                                                 \
   }
-#define POOL(T) POOL_OF(T, one, 1, int64_t) POOL_OF(T, wide, (PACK_BYTES / sizeof(T)), uint32_t)
+#define MAX_BACK_OF(T, how, V, I, W)                                                               \
+  extern "C" __global__ void max_where_##how##_##T##_##W(const T *x, W *where, pool_shape s) {     \
+    max_where<V, I>(x, where, s);                                                                  \
+  }                                                                                                \
+  extern "C" __global__ void max_back_##how##_##T##_##W(const W *where, const T *dy, T *dx, pool_shape s) { \
+    max_back<V, I>(where, dy, dx, s);                                                              \
+  }
+#define MAX_BACK(T, how, V, I) MAX_BACK_OF(T, how, V, I, u8) MAX_BACK_OF(T, how, V, I, i32)
+#define POOL(T)                                                                              \
+  POOL_OF(T, one, 1, int64_t) POOL_OF(T, wide, (PACK_BYTES / sizeof(T)), uint32_t)           \
+  MAX_BACK(T, one, 1, int64_t) MAX_BACK(T, wide, (PACK_BYTES / sizeof(T)), uint32_t)
 POOL(f32)
 POOL(f64)
 POOL(f16)

@@ -227,25 +227,48 @@ COMPARE(GreaterEqual, a >= b)
 COMPARE_OF(bool, LogicalAnd, a &&b)
 COMPARE_OF(bool, LogicalOr, a || b)
 
-#define SELECT_OF(T, name)                                                                                  \
-  extern "C" __global__ void name##_##T(const bool *which, const T *yes, const T *no, T *out, spread_of s) {   \
-    EACH_ELEMENT(i, s.n) {                                                                                  \
-      uint32_t at[3];                                                                                       \
-      places<3>(s, (uint32_t)i, at);                                                                        \
-      out[i] = which[at[0]] ? yes[at[1]] : no[at[2]];                                                       \
-    }                                                                                                       \
+template <class T>
+__device__ inline void choose(const bool *which, const T *yes, const T *no, T *out, const spread_of &s) {
+  enum { N = PACK_BYTES / sizeof(T) };
+  bool packs = s.rank && is_packed(out, N) && is_stretched(s, 0, which, N) && is_stretched(s, 1, yes, N) &&
+               is_stretched(s, 2, no, N);
+  EACH_ELEMENT(i, packs ? s.n / N : 0) {
+    uint32_t at[3];
+    places<3>(s, (uint32_t)i * N, at);
+    pack_of<bool, N> w = stretch_at<N>(s, 0, which, at[0]);
+    pack_of<T, N> y = stretch_at<N>(s, 1, yes, at[1]), z = stretch_at<N>(s, 2, no, at[2]);
+    for (int k = 0; k < N; k++) y.v[k] = w.v[k] ? y.v[k] : z.v[k];
+    ((pack_of<T, N> *)out)[i] = y;
+  }
+  EACH_ELEMENT(i, packs ? 0 : s.n) {
+    uint32_t at[3];
+    places<3>(s, (uint32_t)i, at);
+    out[i] = which[at[0]] ? yes[at[1]] : no[at[2]];
+  }
+}
+#define SELECT_OF(T, name)                                                                                   \
+  extern "C" __global__ void name##_##T(const bool *which, const T *yes, const T *no, T *out, spread_of s) { \
+    choose(which, yes, no, out, s);                                                                          \
   }
 WITH_BYTES(SELECT_OF, SelectV2)
 
 /* Of one operand: BroadcastTo. */
-#define SPREAD_OF(T, name)                                                        \
-  extern "C" __global__ void name##_##T(const T *in, T *out, spread_of s) {          \
-    EACH_ELEMENT(i, s.n) {                                                        \
-      uint32_t at[1];                                                             \
-      places<1>(s, (uint32_t)i, at);                                              \
-      out[i] = in[at[0]];                                                         \
-    }                                                                             \
+template <class T> __device__ inline void spread_out(const T *in, T *out, const spread_of &s) {
+  enum { N = PACK_BYTES / sizeof(T) };
+  bool packs = s.rank && is_packed(out, N) && is_stretched(s, 0, in, N);
+  EACH_ELEMENT(i, packs ? s.n / N : 0) {
+    uint32_t at[1];
+    places<1>(s, (uint32_t)i * N, at);
+    ((pack_of<T, N> *)out)[i] = stretch_at<N>(s, 0, in, at[0]);
   }
+  EACH_ELEMENT(i, packs ? 0 : s.n) {
+    uint32_t at[1];
+    places<1>(s, (uint32_t)i, at);
+    out[i] = in[at[0]];
+  }
+}
+#define SPREAD_OF(T, name) \
+  extern "C" __global__ void name##_##T(const T *in, T *out, spread_of s) { spread_out(in, out, s); }
 WITH_BYTES(SPREAD_OF, BroadcastTo)
 
 /* ---- casts ---- */

@@ -154,6 +154,7 @@ static void reductions(void **state) {
       {.op = "Max", .n_in = 1, .in = {D(3, 700, 520)}, AXES(1, 1)},
       {.op = "Mean", .n_in = 1, .in = {D(5, 60, 16)}, AXES(1, 1)},
       {.op = "Sum", .n_in = 1, .in = {D(70, 8)}, AXES(1, 0), .slack = 4},
+      {.op = "Sum", .n_in = 1, .in = {D(70000, 3, 2)}, AXES(1, 1), .types = DT(FLOAT32), .slack = 4},
       {.op = "L2Loss", .n_in = 1, .in = {D(300, 70)}, .slack = 4},
       {.op = "L2Loss", .n_in = 1, .in = {D(3)}}};
   TRY_ALL(cases);

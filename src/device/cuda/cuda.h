@@ -64,6 +64,7 @@ struct cuda_device {
   struct cuda_pinned *pinned;
   struct cuda_blas *blas;
   struct cuda_dnn *dnn;         /* NULL: no convolution yet */
+  bool no_dnn;                  /* cuDNN is there and does not work */
   CUmodule *modules;            /* as many as there are fatbins */
   CUfunction views[CUDA_VIEWS]; /* copies of elements of 1, 2, 4, 8, 16 bytes */
   CUfunction turns[CUDA_TURNS]; /* matrices turned round, of elements of 1, 2, 4, 8 bytes */

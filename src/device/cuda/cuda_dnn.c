@@ -311,7 +311,6 @@ static shoal_status dnn_new(struct cuda_device *c) {
 }
 
 static shoal_status find_plan(struct cuda_device *c, const struct cuda_conv *of, struct dnn_plan **out) {
-  TRY(dnn_new(c));
   struct cuda_dnn *d = c->dnn;
   for (size_t i = 0; i < d->plans.n; i++)
     if (same(&d->plans.at[i]->of, of)) {
@@ -341,8 +340,19 @@ void cuda_dnn_free(struct cuda_dnn *d) {
 
 /* ---- what is asked of it ---- */
 
+/* The library may be there and not work: parts of it missing, or of other versions. */
+static bool works(struct cuda_device *c) {
+  shoal_status s = c->no_dnn ? NULL : dnn_new(c);
+  if (s) LOGW("%s: convolutions on this card are our own, which are slow", shoal_status_message(s));
+  c->no_dnn |= s != NULL;
+  shoal_status_free(s);
+  return !c->no_dnn;
+}
+
 shoal_status cuda_dnn_ask(struct cuda_device *c, const struct cuda_conv *of, bool *can, size_t *workspace) {
   struct dnn_plan *p;
+  *can = false;
+  if (!works(c)) return NULL;
   TRY(find_plan(c, of, &p));
   *can = p->plan != NULL;
   *workspace = (size_t)p->workspace;

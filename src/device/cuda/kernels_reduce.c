@@ -43,7 +43,8 @@ shoal_status cuda_reducer_init(struct cuda_device *c, enum cuda_reduction r, sho
 struct cuda_pass {
   struct kernel_ctx *ctx;
   const CUfunction *f;
-  int64_t each; /* columns that a thread takes */
+  int64_t each;              /* columns that a thread takes */
+  int64_t in_size, out_size; /* of elements */
   struct cuda_block b;
   int64_t pieces;
   double scale;
@@ -68,17 +69,24 @@ static int64_t blocks_across(struct cuda_block b, int64_t each) {
   return (b.inner + width - 1) / width;
 }
 
-static shoal_status run_columns(const struct cuda_pass *p, void *in, void *out, int64_t piece) {
+/* Of so many outer ones as fit the card's grid. */
+static shoal_status run_columns_of(const struct cuda_pass *p, int64_t outer, void *in, void *out, int64_t piece) {
   int64_t length = p->b.length, inner = p->b.inner, pieces = p->pieces;
   double scale = p->scale;
   int side = across(p->b, p->each);
-  if (p->b.outer * pieces > MOST_GRID_Y)
-    return UNIMPLEMENTED("a reduction of %lld blocks on a card", (long long)p->b.outer);
   if (p->each > 1)
-    return cuda_run(p->ctx, p->f[CUDA_WIDE], (unsigned)blocks_across(p->b, p->each), (unsigned)(p->b.outer * pieces),
+    return cuda_run(p->ctx, p->f[CUDA_WIDE], (unsigned)blocks_across(p->b, p->each), (unsigned)(outer * pieces),
                     CUDA_BLOCK, (void *[]){&in, &out, &length, &inner, &piece, &pieces, &side, &scale});
-  return cuda_run(p->ctx, p->f[CUDA_COLUMNS], (unsigned)((inner + TILE - 1) / TILE), (unsigned)(p->b.outer * pieces),
+  return cuda_run(p->ctx, p->f[CUDA_COLUMNS], (unsigned)((inner + TILE - 1) / TILE), (unsigned)(outer * pieces),
                   CUDA_BLOCK, (void *[]){&in, &out, &length, &inner, &piece, &pieces, &scale});
+}
+
+static shoal_status run_columns(const struct cuda_pass *p, void *in, void *out, int64_t piece) {
+  int64_t most = MOST_GRID_Y / p->pieces;
+  for (int64_t o = 0; o < p->b.outer; o += most)
+    TRY(run_columns_of(p, MIN(most, p->b.outer - o), (char *)in + o * p->b.length * p->b.inner * p->in_size,
+                       (char *)out + o * p->pieces * p->b.inner * p->out_size, piece));
+  return NULL;
 }
 
 static shoal_status run_pass(const struct cuda_pass *p, void *in, void *out) {
@@ -103,17 +111,20 @@ shoal_status cuda_reduce(struct kernel_ctx *ctx, const struct cuda_reducer *r, c
                          struct cuda_block b, double scale, const struct tensor *out) {
   bool from_wide = in->dtype != r->type, to_wide = out->dtype != r->type;
   int64_t each = columns_each(in, b);
-  struct cuda_pass p = {ctx, r->f[from_wide][to_wide], each, b, pieces_of(b, each), scale};
+  int64_t sizes[] = {(int64_t)dtype_size(r->type), (int64_t)dtype_size(wide(r->type))};
+  int64_t from = sizes[from_wide], to = sizes[to_wide];
+  struct cuda_pass p = {ctx, r->f[from_wide][to_wide], each, from, to, b, pieces_of(b, each), scale};
   if (!b.outer || !b.inner) return NULL;
   if (p.pieces == 1) return run_pass(&p, in->data, out->data);
   struct tensor parts;
   struct shape shape = shape_vector(b.outer * p.pieces * b.inner);
   TRY(cuda_temp(ctx, wide(r->type), &shape, &parts));
   p.f = r->f[from_wide][1];
+  p.out_size = sizes[1];
   p.scale = 1;
   shoal_status s = run_pass(&p, in->data, parts.data);
   b.length = p.pieces;
-  p = (struct cuda_pass){ctx, r->f[1][to_wide], columns_each(&parts, b), b, 1, scale};
+  p = (struct cuda_pass){ctx, r->f[1][to_wide], columns_each(&parts, b), sizes[1], to, b, 1, scale};
   if (!s) s = run_pass(&p, parts.data, out->data);
   tensor_release(&parts);
   return s;

@@ -41,7 +41,8 @@ typedef enum shoal_reduction {
 typedef enum shoal_tensorflow {
   SHOAL_TENSORFLOW_NONE,
   SHOAL_TENSORFLOW_PACKS, /* a list of all, in a tf.function: packs of bucket_kib KiB (bytes_per_pack); 0: one */
-  SHOAL_TENSORFLOW_EACH   /* eagerly: one by one */
+  SHOAL_TENSORFLOW_EACH,  /* eagerly: one by one */
+  SHOAL_TENSORFLOW_KERAS  /* model.fit */
 } shoal_tensorflow;
 
 /* Zero-filled is the default. */
@@ -57,6 +58,8 @@ typedef struct shoal_strategy_options {
   bool shard_state;          /* the optimizer's slots are shared out: each replica has those of its own piece of every
                                 variable, changes it, and gets the others' pieces */
   shoal_tensorflow tensorflow; /* multi_worker: collectives have TensorFlow 2's keys and order */
+  int keras_slots;               /* beside model.fit: how many slots its optimizer has for each weight; SGD 1, Adam 2 */
+  int64_t keras_steps_per_epoch;
 } shoal_strategy_options;
 
 /* One replica. device NULL: "/cpu:0". */
@@ -120,6 +123,10 @@ SHOAL_API void shoal_replica_merge_call(shoal_replica *r, shoal_merge_fn *fn, vo
 /* The loss of a replica whose batch may have other rows than the others', from the losses of its examples: over all
  * replicas every example counts the same, and a batch may be empty. */
 SHOAL_API shoal_out shoal_replica_average_loss(shoal_replica *r, shoal_out losses);
+
+/* Beside Keras' model.fit (SHOAL_TENSORFLOW_KERAS), after what applies gradients: what it calls the loss, the mean over
+ * all examples of the epoch so far, of all tasks. loss: the mean of this replica's rows. */
+SHOAL_API shoal_out shoal_replica_keras_loss(shoal_replica *r, shoal_out loss, shoal_out rows);
 
 /* A variable that every replica has for itself, and that is one value for who reads it outside, as metrics are: local,
  * in no checkpoint. What is read is the sum, mean, least or largest of all: shoal_strategy_read. */

@@ -49,6 +49,13 @@ static shoal_out receive(struct shoal_graph *g, struct shoal_strategy *s, const 
   return build_cast(g, build_end_out(&b), dtype);
 }
 
+static shoal_out tensorflow_weight(struct shoal_graph *g, struct shoal_strategy *s, shoal_out like) {
+  bool keras = s->tensorflow == SHOAL_TENSORFLOW_KERAS;
+  if (keras) keras_before_weights(g, s);
+  if (keras) vec_push(&s->weights, ((shoal_var){.value = like}));
+  return tensorflow_initial(g, s, like);
+}
+
 bool initial_take(struct shoal_graph *g, struct shoal_strategy *s, const char *name, shoal_out initial, int flags,
                   shoal_var *out) {
   if (!strategy_receives(s) || flags & (VARIABLE_LOCAL | VARIABLE_UNSAVED)) return false;
@@ -57,7 +64,7 @@ bool initial_take(struct shoal_graph *g, struct shoal_strategy *s, const char *n
   shoal_out from_chief = initial;         /* what TensorFlow's workers do not send is each task's own */
   graph_push_control(g, NULL, -1);
   if (!strategy_with_tensorflow(s)) from_chief = receive(g, s, name, initial);
-  else if (flags & VARIABLE_TRAINABLE) from_chief = tensorflow_initial(g, s, initial);
+  else if (flags & VARIABLE_TRAINABLE) from_chief = tensorflow_weight(g, s, initial);
   graph_pop_control(g);
   *out = variable_make(g, name, from_chief, flags | VARIABLE_LOCAL);
   return true;

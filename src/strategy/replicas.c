@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "graph/given.h"
-#include "strategy/strategy.h"
+#include "strategy/tensorflow.h"
 
 int shoal_replica_id(const shoal_replica *r) { return r->strategy->first + r->index; }
 int shoal_replica_count(const shoal_replica *r) { return r->strategy->replicas; }
@@ -107,6 +107,7 @@ shoal_op *shoal_strategy_run(shoal_graph *g, shoal_strategy *s, shoal_replica_fn
   free(run.replicas);
   initial_send(g, s);
   shards_taken(g, s);
+  keras_after_weights(g, s);
   agree(g, s);
   if (in_scope) variable_maker_begin(&s->scope, __func__);
   return step;

@@ -65,9 +65,12 @@ static shoal_status read_task_device(const char *name, struct device_spec *out) 
 }
 
 static shoal_status check_tensorflow(const shoal_strategy_options *o) {
-  bool known = (int)o->tensorflow >= SHOAL_TENSORFLOW_NONE && o->tensorflow <= SHOAL_TENSORFLOW_EACH;
+  bool known = (int)o->tensorflow >= SHOAL_TENSORFLOW_NONE && o->tensorflow <= SHOAL_TENSORFLOW_KERAS;
   if (!known) return INVALID("tensorflow is %d", (int)o->tensorflow);
   if (!o->tensorflow) return NULL;
+  if (o->tensorflow == SHOAL_TENSORFLOW_KERAS && (o->keras_slots < 0 || o->keras_steps_per_epoch < 1))
+    return INVALID("beside Keras' fit: %d slots of each variable, %lld steps of an epoch", o->keras_slots,
+                   (long long)o->keras_steps_per_epoch);
   if (o->shard_state) return INVALID("shard_state: TensorFlow's workers do not share out the optimizer's state");
   if (o->messages) return INVALID("messages of bfloat16: TensorFlow's workers do not know them");
   if (o->task_devices <= 1) return NULL;
@@ -93,6 +96,8 @@ static shoal_status make(const shoal_strategy_options *options, struct shoal_str
   s->messages = o.messages;
   s->shard_state = o.shard_state;
   s->tensorflow = o.tensorflow;
+  s->keras_slots = o.keras_slots;
+  s->keras_steps = o.keras_steps_per_epoch;
   s->bucket_bytes = (int64_t)(o.bucket_kib || o.tensorflow ? o.bucket_kib : DEFAULT_BUCKET_KIB) << 10;
   s->next_key = 1;
   s->next_initial = FIRST_INITIAL_KEY;
@@ -208,6 +213,8 @@ static void add_tasks(struct shoal_strategy *s, const shoal_cluster *c) {
 static shoal_status join_tensorflow(struct shoal_strategy *s, const shoal_server *server) {
   if (!server_coordinates(server))
     return INVALID("with TensorFlow's workers the server has a part in coordination: .coordination_service = 1");
+  if (s->tensorflow == SHOAL_TENSORFLOW_KERAS && s->rules.is_chief)
+    return INVALID("beside Keras' fit a C program is not the first worker: fit's process has the values to begin with");
   s->rules.meet = tensorflow_hook;
   s->next_key = 0;
   return NULL;
@@ -268,6 +275,7 @@ void shoal_strategy_free(shoal_strategy *s) {
   free(s->rules.tasks);
   vec_release(&s->unsent);
   vec_release(&s->emptied);
+  vec_release(&s->weights);
   free(s);
 }
 

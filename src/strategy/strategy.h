@@ -13,6 +13,7 @@
  *   reduce.c     how values of all become one, in them
  *   gradients.c  the same of gradients, in buckets
  *   tensorflow.c collectives with TensorFlow's workers
+ *   keras.c      and with Keras' fit
  *   shards.c     the optimizer's state shared out over them
  *   across.c     the same from outside of them
  *
@@ -68,6 +69,11 @@ struct shoal_strategy {
   const struct shoal_graph *keys_of;
   shoal_out first_key;
   int initial_values;
+  /* Beside Keras' fit: keras.c */
+  int keras_slots;
+  int64_t keras_steps;
+  shoal_var keras_metric[2];
+  VEC(shoal_var) weights;      /* whose slots are not taken yet */
   struct variable_maker scope; /* while it is pushed */
 };
 

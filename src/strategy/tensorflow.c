@@ -50,22 +50,26 @@ shoal_out tensorflow_refuse(struct shoal_graph *g, const char *what) {
   return (shoal_out){0};
 }
 
-shoal_out tensorflow_reduce(struct shoal_graph *g, struct shoal_strategy *s, int number, shoal_reduction how,
-                            shoal_out value) {
-  if (how != SHOAL_REDUCE_SUM && how != SHOAL_REDUCE_MEAN) return tensorflow_refuse(g, "a minimum or maximum");
+shoal_out tensorflow_number(struct shoal_graph *g, struct shoal_strategy *s, int number, shoal_out value) {
   shoal_out key = build_op2(g, "AddV2", first_key(g, s), build_const_int(g, SHOAL_INT32, number));
-  bool flat = s->tensorflow == SHOAL_TENSORFLOW_PACKS && out_shape(value).rank != 1; /* a pack of one is a list, too */
   struct build b = build_begin(g, "CollectiveReduceV2", NULL);
-  build_in(&b, flat ? flat_of(g, value) : value);
+  build_in(&b, value);
   add_keys(&b, s, key);
   build_attr_string(&b, "merge_op", "Add");
   build_attr_string(&b, "final_op", "Id");
-  shoal_out sum = build_end_out(&b);
+  return build_end_out(&b);
+}
+
+shoal_out tensorflow_reduce(struct shoal_graph *g, struct shoal_strategy *s, int number, shoal_reduction how,
+                            shoal_out value) {
+  if (how != SHOAL_REDUCE_SUM && how != SHOAL_REDUCE_MEAN) return tensorflow_refuse(g, "a minimum or maximum");
+  bool in_function = s->tensorflow != SHOAL_TENSORFLOW_EACH;
+  bool flat = in_function && out_shape(value).rank != 1; /* a pack of one is a list, too */
+  shoal_out sum = tensorflow_number(g, s, number, flat ? flat_of(g, value) : value);
   if (flat) sum = build_op2(g, "Reshape", sum, build_op1(g, "Shape", value));
   if (how == SHOAL_REDUCE_SUM) return sum;
   /* In a function TensorFlow makes a product of a quotient by a constant. */
-  if (s->tensorflow == SHOAL_TENSORFLOW_PACKS)
-    return build_op2(g, "Mul", sum, build_const_float(g, out_type(value), 1.0 / s->tasks));
+  if (in_function) return build_op2(g, "Mul", sum, build_const_float(g, out_type(value), 1.0 / s->tasks));
   return build_op2(g, "RealDiv", sum, build_const_float(g, out_type(value), s->tasks));
 }
 
@@ -86,7 +90,22 @@ shoal_out tensorflow_initial(struct shoal_graph *g, struct shoal_strategy *s, sh
 struct tensorflow_keys {
   struct shoal_strategy *strategy;
   int32_t next;
+  struct keras_epoch keras;
+  int64_t in_epoch; /* steps */
 };
+
+static shoal_status build(void *state, shoal_graph *g) {
+  struct tensorflow_keys *k = state;
+  keras_build(g, k->strategy, &k->keras);
+  return NULL;
+}
+
+/* The sums of an epoch's beginning or end. */
+static shoal_status sum_epoch(struct tensorflow_keys *k, const shoal_out *sums, shoal_run_context *c) {
+  TRY(keras_sums(k->strategy, sums, shoal_context_session(c), k->next));
+  k->next += KERAS_SUMS;
+  return NULL;
+}
 
 static shoal_status after_create(void *state, const shoal_created *c) {
   struct tensorflow_keys *k = state;
@@ -100,6 +119,11 @@ static shoal_status after_create(void *state, const shoal_created *c) {
 static shoal_status before_run(void *state, shoal_run_context *c) {
   struct tensorflow_keys *k = state;
   if (!k->strategy->keys_of) return NULL;
+  if (k->keras.built) shoal_context_limit_steps(c, 1);
+  if (k->keras.built && k->in_epoch == k->strategy->keras_steps) {
+    TRY(sum_epoch(k, k->keras.first, c));
+    k->in_epoch = 0;
+  }
   for (int64_t i = 0; i < shoal_context_steps(c); i++) {
     shoal_tensor *t;
     int32_t first = k->next + (int32_t)i * k->strategy->next_key;
@@ -114,11 +138,13 @@ static shoal_status after_run(void *state, shoal_run_context *c) {
   struct tensorflow_keys *k = state;
   k->next += (int32_t)shoal_context_steps(c) * k->strategy->next_key;
   if (stop_told()) shoal_context_request_stop(c);
-  return NULL;
+  k->in_epoch += shoal_context_steps(c);
+  return k->keras.built && k->in_epoch == k->strategy->keras_steps ? sum_epoch(k, k->keras.last, c) : NULL;
 }
 
 shoal_hook tensorflow_hook(struct shoal_strategy *s) {
   struct tensorflow_keys *k = mem_zalloc(1, sizeof *k);
   k->strategy = s;
-  return (shoal_hook){k, .after_create = after_create, .before_run = before_run, .after_run = after_run, .free = free};
+  return (shoal_hook){
+      k, .begin = build, .after_create = after_create, .before_run = before_run, .after_run = after_run, .free = free};
 }

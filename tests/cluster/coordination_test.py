@@ -235,6 +235,28 @@ def trained_one_by_one():
     trained(["tf", "shoal"], "eager", 2)
 
 
+def fitted(workers, optimizer, slots, epochs=3, steps=4):
+    """Keras' fit in the first worker, C programs the others: the loss of each epoch is the same bits in all; with SGD, whose
+    arithmetic is the same, so are the weights. (Keras' Adam rounds in another order.)"""
+    at = addresses(workers)
+    c = [TRAINER, "multi", str(epochs * steps), "sum=1", f"optimizer={optimizer}", "tensorflow=3", f"keras={steps}",
+         f"slots={slots}"]
+    fit = [sys.executable, os.path.join(ROOT, "tests", "cluster", "fit_tf2.py"), str(epochs), str(steps), optimizer]
+    texts = ended(*[Worker(c if i else fit, at, i) for i in range(workers)])
+    losses = [float.fromhex(x) for x in re.findall(r"^epoch \d+ (\S+)$", texts[0], re.M)]
+    assert len(losses) == epochs and losses[-1] < losses[0], texts[0]
+    hashes = [re.findall(r"^weights (\w+)$", text, re.M) for text in texts]
+    assert all(h == hashes[1] for h in hashes[1:]) and (optimizer != "sgd" or hashes[0] == hashes[1]), texts
+    for text in texts[1:]:
+        said = [float.fromhex(x) for x in re.findall(r"^\d+ (\S+)$", text, re.M)]
+        assert said[steps - 1::steps] == losses, (losses, text)
+
+
+def fitted_with_keras():
+    fitted(2, "sgd", 1)
+    fitted(3, "adam", 2)
+
+
 def the_example_meets():
     launch = subprocess.run([SHOAL, "launch", "--ps=0", "--workers=3", "--", MEET], capture_output=True, text=True,
                             timeout=PATIENCE)
@@ -259,6 +281,7 @@ if __name__ == "__main__":
                      ("values and errors with TensorFlow's worker, which leads", lambda: values_between_both(["tf", "shoal"])),
                      ("a strategy in C trains with TensorFlow's, gradients in packs", trained_in_packs),
                      ("a strategy in C trains with TensorFlow's, eagerly", trained_one_by_one),
+                     ("strategies in C beside Keras' fit", fitted_with_keras),
                      ("the example", the_example_meets),
                      ("one task alone", one_task_alone),
                      ("a worker that was killed comes again", a_worker_comes_again)]))

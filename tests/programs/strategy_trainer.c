@@ -12,7 +12,8 @@
  * normalisation in it; each=N: so many steps in a run, of which the last one's loss is printed; data=POLICY: the
  * examples are a dataset, dealt out so (1: by file, 2: by element); graph=FILE: it is the node BatchDatasetV2 of that
  * graph; shard=1: the state of the optimizer is shared out; tensorflow=N: other tasks are
- * TensorFlow 2's workers, in mode N of shoal_tensorflow.
+ * TensorFlow 2's workers, in mode N of shoal_tensorflow; keras=N, slots=N: the first of them is in fit, with so many
+ * steps in an epoch and slots of a weight.
  *
  * Step k has a batch of 24 rows, of which each task feeds its own. A line for each step has its number and the loss of
  * the whole batch; the last line has a hash of this task's first replica's weights. */
@@ -25,7 +26,7 @@
 enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4, NORM_VARS = 4 };
 
 struct flags {
-  int devices, save, sum, kib, messages, slow, examples, before, norm, each, data, shard, tensorflow;
+  int devices, save, sum, kib, messages, slow, examples, before, norm, each, data, shard, tensorflow, keras, slots;
   const char *dir, *optimizer, *graph;
 };
 
@@ -65,14 +66,17 @@ static shoal_op *step(shoal_graph *g, shoal_replica *r, const shoal_out *in, sho
   shoal_out losses = shoal_square(g, shoal_sub(g, y, in[1]));
   bool uneven = m->flags->examples > 0;
   shoal_out loss = uneven ? shoal_replica_average_loss(r, losses) : shoal_reduce_mean(g, losses);
-  out[0] = shoal_replica_reduce(r, uneven && m->flags->sum ? SHOAL_REDUCE_SUM : SHOAL_REDUCE_MEAN, loss);
+  if (!m->flags->keras)
+    out[0] = shoal_replica_reduce(r, uneven && m->flags->sum ? SHOAL_REDUCE_SUM : SHOAL_REDUCE_MEAN, loss);
   shoal_var seen = shoal_replica_on_read(r, "seen", shoal_constant_int(g, 0), SHOAL_REDUCE_SUM);
   if (!m->seen.handle.node) m->seen = seen;
   shoal_op *count = shoal_assign_add_variable_op(g, seen.handle, shoal_size(g, losses));
+  shoal_out own = loss;
   if (!uneven && m->flags->sum) loss = shoal_div(g, loss, shoal_constant_float(g, (float)m->replicas));
   shoal_optimizer adam = shoal_adam(0.05), sgd = shoal_sgd(0.2);
   shoal_op *parts[] = {shoal_minimize(g, strcmp(m->flags->optimizer, "sgd") ? adam : sgd, loss, shoal_global_step(g)),
                        count};
+  if (m->flags->keras) out[0] = shoal_replica_keras_loss(r, own, shoal_size(g, losses));
   return shoal_group(g, parts, 2, "step");
 }
 
@@ -162,6 +166,8 @@ static struct flags read_flags(int argc, char **argv) {
     if (!strncmp(argv[i], "each", n)) f.each = atoi(at);
     if (!strncmp(argv[i], "data", n)) f.data = atoi(at);
     if (!strncmp(argv[i], "tensorflow", n)) f.tensorflow = atoi(at);
+    if (!strncmp(argv[i], "keras", n)) f.keras = atoi(at);
+    if (!strncmp(argv[i], "slots", n)) f.slots = atoi(at);
     if (!strncmp(argv[i], "shard", n)) f.shard = atoi(at);
     if (!strncmp(argv[i], "dir", n)) f.dir = at;
     if (!strncmp(argv[i], "optimizer", n)) f.optimizer = at;
@@ -194,10 +200,10 @@ int main(int argc, char **argv) {
   int64_t steps = argc > 2 ? atoll(argv[2]) : 0;
   struct flags f = read_flags(argc, argv);
   setvbuf(stdout, NULL, _IOLBF, 0);
-  const shoal_strategy_options *options =
-      SHOAL_OPTIONS(shoal_strategy_options, .gradients = f.sum ? SHOAL_REDUCE_SUM : SHOAL_REDUCE_MEAN,
-                    .bucket_kib = f.kib, .task_devices = f.devices, .messages = (shoal_dtype)f.messages,
-                    .shard_state = f.shard != 0, .tensorflow = (shoal_tensorflow)f.tensorflow);
+  const shoal_strategy_options *options = SHOAL_OPTIONS(
+      shoal_strategy_options, .gradients = f.sum ? SHOAL_REDUCE_SUM : SHOAL_REDUCE_MEAN, .bucket_kib = f.kib,
+      .task_devices = f.devices, .messages = (shoal_dtype)f.messages, .shard_state = f.shard != 0,
+      .tensorflow = (shoal_tensorflow)f.tensorflow, .keras_slots = f.slots, .keras_steps_per_epoch = f.keras);
   shoal_cluster *cluster = NULL;
   shoal_server *server = NULL;
   shoal_strategy *strategy = NULL;

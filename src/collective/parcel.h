@@ -18,6 +18,7 @@
 enum parcel_stage {
   PARCEL_BROUGHT, /* what the sender brings to the receiver's piece */
   PARCEL_SUM,     /* the sender's piece of the sum */
+  PARCEL_ROUND,   /* and the next ones: the sum of 1, 2, 4, ... ranks, the sender among them */
 };
 
 struct parcel_entry {

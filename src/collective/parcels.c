@@ -30,14 +30,17 @@ struct parcel_in { /* a parcel that came */
 struct parcel_item {
   struct parcel_item *next;   /* of its bucket */
   struct parcel_item *queued; /* to be sent after it */
-  struct parcel_item *after;  /* begun after it; later: ended after it */
+  struct parcel_item *after;  /* ended after it */
   uint64_t frame, iter;
   int instance_key;
   int64_t n;
   uint32_t element, stage;    /* bytes of one in a parcel; what is to be sent */
   struct collective_run *run; /* NULL: this rank has not come to it */
   int brought, sums;          /* parts and pieces of the sum that have come */
-  bool is_summed;             /* this rank's piece */
+  bool is_summed;             /* this rank's piece; with rounds: all of it */
+  bool has_rounds;            /* how it is summed: by rounds, or directly */
+  int round;                  /* that is next */
+  bool is_queued;             /* to be sent */
   uint64_t has_sum;           /* of ranks, by bit */
   struct parcel_part {
     const char *data; /* NULL: has not come */
@@ -61,14 +64,13 @@ struct parcels {
   struct parcel_item *buckets[BUCKETS];
   struct parcel_item *queue, *last_queued;
   struct parcel_item *ended, *last_ended;
-  uint64_t sent; /* parcels, to each */
-  char *spare;   /* a sum that may not be written to its place yet, and those that wait; NULL: of two ranks */
+  char *spare; /* a sum that may not be written to its place yet, and those that wait; NULL: of two ranks */
   size_t spare_step;
   struct parcels_peer {
-    uint64_t asked; /* parcels */
-    int misses;     /* what it has to send yet, of collectives that this rank has come to */
-    bool is_asked;  /* lock */
-  } peers[];        /* [size] */
+    uint64_t sent, asked; /* parcels */
+    int misses;           /* what it has to send yet, of collectives that this rank has come to */
+    bool is_asked;        /* lock */
+  } peers[];              /* [size] */
 };
 
 _Static_assert(PARCELLED_RANKS <= 64, "a bit for each");
@@ -92,6 +94,11 @@ static struct parcel_item *find(struct parcels *b, int instance_key, uint64_t fr
   return x;
 }
 
+/* Of a size that may have them. */
+static bool has_rounds(const struct parcels *b, shoal_dtype wire) {
+  return !wire && b->size > 2 && (b->size & (b->size - 1)) == 0;
+}
+
 static struct parcel_item *find_or_make(struct parcels *b, const struct parcel_entry *e) {
   struct parcel_item *x = find(b, e->instance_key, e->frame, e->iter);
   if (x) return x;
@@ -101,6 +108,7 @@ static struct parcel_item *find_or_make(struct parcels *b, const struct parcel_e
   x->iter = e->iter;
   x->n = e->n;
   x->element = e->element;
+  x->has_rounds = e->stage >= PARCEL_ROUND;
   struct parcel_item **at = bucket(b, e->instance_key, e->frame, e->iter);
   x->next = *at;
   return *at = x;
@@ -173,15 +181,24 @@ static void take_elements(const struct collective_run *run, struct parcel_piece 
 
 /* ---- sending ---- */
 
-static void enqueue(struct parcels *b, struct parcel_item *x, enum parcel_stage stage) {
-  x->stage = stage;
+static void enqueue(struct parcels *b, struct parcel_item *x, int stage) {
+  x->stage = (uint32_t)stage;
   x->queued = NULL;
+  x->is_queued = true;
   if (b->last_queued) b->last_queued->queued = x;
   else b->queue = x;
   b->last_queued = x;
 }
 
+/* The other one of a round. */
+static int partner(const struct parcels *b, int round) { return b->rank ^ 1 << round; }
+
+static bool goes_to(const struct parcels *b, const struct parcel_item *x, int peer) {
+  return x->stage < PARCEL_ROUND || partner(b, (int)x->stage - PARCEL_ROUND) == peer;
+}
+
 static struct parcel_piece piece_to(const struct parcels *b, const struct parcel_item *x, int peer) {
+  if (x->stage >= PARCEL_ROUND) return (struct parcel_piece){0, x->n};
   return parcel_piece(x->n, x->stage == PARCEL_SUM ? b->rank : peer, b->size);
 }
 
@@ -189,8 +206,11 @@ static struct parcel_piece piece_to(const struct parcels *b, const struct parcel
 static size_t bytes_to(const struct parcels *b, const struct parcel_item *end, int peer, size_t *n) {
   size_t bytes = 0;
   *n = 0;
-  for (const struct parcel_item *x = b->queue; x != end; x = x->queued, ++*n)
+  for (const struct parcel_item *x = b->queue; x != end; x = x->queued) {
+    if (!goes_to(b, x, peer)) continue;
     bytes += parcel_room(piece_to(b, x, peer).n, x->element);
+    ++*n;
+  }
   return bytes + parcel_head(*n);
 }
 
@@ -199,7 +219,8 @@ static void pack(const struct parcels *b, const struct parcel_item *end, int pee
   parcel_put_count(to, n);
   for (const struct parcel_item *x = b->queue; x != end; x = x->queued) {
     struct parcel_piece p = piece_to(b, x, peer);
-    const void *from = x->stage == PARCEL_SUM ? x->run->out : x->run->in;
+    const void *from = x->stage == PARCEL_BROUGHT || x->stage == PARCEL_ROUND ? x->run->in : x->run->out;
+    if (!goes_to(b, x, peer)) continue;
     parcel_put(to, i++,
                &(struct parcel_entry){.frame = x->frame,
                                       .iter = x->iter,
@@ -215,9 +236,10 @@ static void pack(const struct parcels *b, const struct parcel_item *end, int pee
 static shoal_status send_to(struct parcels *b, const struct parcel_item *end, int peer) {
   size_t n, bytes = bytes_to(b, end, peer, &n);
   struct tensor t = tensor_none();
+  if (!n) return NULL;
   TRY(tensor_new_dims(&t, SHOAL_UINT8, 1, &(int64_t){(int64_t)bytes}));
   pack(b, end, peer, t.data, n);
-  return b->wire->send(b->wire, peer, b->sent, &t);
+  return b->wire->send(b->wire, peer, b->peers[peer].sent++, &t);
 }
 
 /* The end of what goes into one parcel. */
@@ -231,7 +253,6 @@ static shoal_status flush(struct parcels *b) {
   while (b->queue) {
     struct parcel_item *end = end_of_parcel(b);
     for (int far = 1; far < b->size; far++) TRY(send_to(b, end, (b->rank + far) % b->size));
-    b->sent++;
     b->queue = end;
   }
   b->last_queued = NULL;
@@ -286,8 +307,26 @@ static bool is_over(const struct parcels *b, const struct parcel_item *x) {
   return x->is_summed && (b->size == 2 || x->sums == b->size - 1);
 }
 
+/* What it has now goes to the next one, or is the sum. Until it has gone nothing is added to it. */
+static void next_round(struct parcels *b, struct parcel_item *x) {
+  const struct collective_run *run = x->run;
+  const char *theirs = x->parts[partner(b, x->round)].data, *own = x->round ? run->out : run->in;
+  bool is_first = !(b->rank >> x->round & 1);
+  if (!theirs) return;
+  run->arithmetic->merge(run->arithmetic, run->out, is_first ? own : theirs, is_first ? theirs : own, x->n);
+  if (1 << ++x->round < b->size) {
+    enqueue(b, x, PARCEL_ROUND + x->round);
+    return;
+  }
+  if (run->arithmetic->final) run->arithmetic->final(run->arithmetic, run->out, run->members, x->n);
+  x->is_summed = true;
+  let_go_of_parts(b, x);
+  end_item(b, x);
+}
+
 static void sum_if_whole(struct parcels *b, struct parcel_item *x) {
-  if (!x->run || x->brought < b->size - 1 || x->is_summed) return;
+  if (x->run && x->has_rounds && !x->is_queued && !x->is_summed) next_round(b, x);
+  if (!x->run || x->has_rounds || x->brought < b->size - 1 || x->is_summed) return;
   if (x->run->wire) sum_by_wire(b, x);
   else sum_piece(b, x);
   x->is_summed = true;
@@ -297,6 +336,13 @@ static void sum_if_whole(struct parcels *b, struct parcel_item *x) {
 }
 
 /* ---- what comes ---- */
+
+/* Is it of the rank that such a stage is of, and do all see it alike? */
+static bool is_sane(const struct parcels *b, const struct parcel_entry *e, int peer) {
+  if (e->stage < PARCEL_ROUND) return true;
+  unsigned round = e->stage - PARCEL_ROUND;
+  return has_rounds(b, 0) && round < 8 && 1 << round < b->size && partner(b, (int)round) == peer;
+}
 
 static shoal_status take_brought(struct parcels *b, struct parcel_item *x, struct parcel_in *a, const char *data) {
   if (x->parts[a->peer].data) return nonsense(b, a->peer);
@@ -337,7 +383,9 @@ static shoal_status take(struct parcels *b, struct parcel_in *a) {
   TRY(align(&a->value));
   if (!parcel_read(&r, a->value.data, (size_t)a->value.n, a->peer, b->rank, b->size)) return nonsense(b, a->peer);
   while (parcel_next(&r, &e, &data)) {
+    if (!is_sane(b, &e, a->peer)) return nonsense(b, a->peer);
     struct parcel_item *x = find_or_make(b, &e);
+    if (x->has_rounds != (e.stage >= PARCEL_ROUND)) return they_differ(b, a->peer);
     if (x->n != e.n || x->element != e.element) return they_differ(b, a->peer);
     if (e.stage == PARCEL_SUM) TRY(take_sum(b, x, a->peer, data));
     else TRY(take_brought(b, x, a, data));
@@ -354,19 +402,23 @@ static int who_came(const struct parcels *b, const struct parcel_item *x) {
   return r < b->size ? r : -1;
 }
 
-static shoal_status enter(struct parcels *b, struct collective_run *run, struct parcel_item **out) {
+static shoal_status enter(struct parcels *b, struct collective_run *run) {
   struct parcel_entry e = {.frame = run->id.frame,
                            .iter = run->id.iter,
                            .n = run->request->n,
                            .instance_key = run->id.instance_key,
-                           .element = (uint32_t)(run->wire ? dtype_size(run->wire) : run->element)};
-  struct parcel_item *x = *out = find_or_make(b, &e);
+                           .element = (uint32_t)(run->wire ? dtype_size(run->wire) : run->element),
+                           .stage = has_rounds(b, run->wire) ? PARCEL_ROUND : PARCEL_BROUGHT};
+  struct parcel_item *x = find_or_make(b, &e);
   if (x->run) return INVALID("it is under way already in this step");
-  if (x->n != e.n || x->element != e.element) return they_differ(b, MAX(who_came(b, x), 0));
+  if (x->n != e.n || x->element != e.element || x->has_rounds != (e.stage == PARCEL_ROUND))
+    return they_differ(b, MAX(who_came(b, x), 0));
   x->run = run;
-  for (int r = 0; r < b->size; r++)
+  for (int k = 0; x->has_rounds && 1 << k < b->size; k++)
+    b->peers[partner(b, k)].misses += !x->parts[partner(b, k)].data;
+  for (int r = 0; !x->has_rounds && r < b->size; r++)
     if (r != b->rank) b->peers[r].misses += !x->parts[r].data + (b->size > 2);
-  enqueue(b, x, PARCEL_BROUGHT);
+  enqueue(b, x, (int)e.stage);
   return NULL;
 }
 
@@ -439,15 +491,10 @@ static void end_all(struct parcels *b, struct collective_run *begun, struct parc
 }
 
 /* Those that could not be are left in the list. */
-static shoal_status enter_all(struct parcels *b, struct collective_run **begun, struct parcel_item **entered) {
-  struct parcel_item **last = entered, *x;
-  *entered = NULL;
+static shoal_status enter_all(struct parcels *b, struct collective_run **begun) {
   for (struct collective_run *run, *next; (run = *begun); *begun = next) {
     next = run->next;
-    TRY(enter(b, run, &x));
-    x->after = NULL;
-    *last = x;
-    last = &x->after;
+    TRY(enter(b, run));
   }
   return NULL;
 }
@@ -475,19 +522,27 @@ static shoal_status take_arrivals(struct parcels *b, struct parcel_in **came) {
   return NULL;
 }
 
+/* Sends what is queued, and goes on with what waited for that, until nothing does. */
+static shoal_status send_queued(struct parcels *b) {
+  for (struct parcel_item *x, *next; (x = b->queue);) {
+    TRY(flush(b));
+    for (struct parcel_item *y = x; y; y = y->queued) y->is_queued = false;
+    for (; x; x = next) {
+      next = x->queued;
+      sum_if_whole(b, x);
+    }
+  }
+  return NULL;
+}
+
 /* False: all of it ends, with what is left of both. What came from one rank is in its order: there is one at a time. */
 static bool work_on(struct parcels *b, struct collective_run **begun, struct parcel_in **came) {
-  struct parcel_item *entered;
-  shoal_status s = enter_all(b, begun, &entered);
-  if (!s) s = flush(b);
+  shoal_status s = enter_all(b, begun);
+  if (!s) s = send_queued(b);
   if (s) return fail(b, s);
   ask(b);
-  for (struct parcel_item *next; entered; entered = next) {
-    next = entered->after;
-    sum_if_whole(b, entered);
-  }
   s = take_arrivals(b, came);
-  if (!s) s = flush(b);
+  if (!s) s = send_queued(b);
   if (s) return fail(b, s);
   ask(b);
   tell(b, NULL);

@@ -1,19 +1,20 @@
 /* Small all-reduces of one group in one step, by messages, those that come together as one: what a rank has for another
  * goes in parcels (parcel.h), whichever collectives it has come to by then, and the receiver finds in them what it has
  * come to itself. Nothing is agreed upon and nothing waits for more to come, so ranks may come to them in any order and
- * in other company; 200 that all come to at one moment are one message each way. A collective alone is what it is
- * without this: the direct algorithm, two messages one after the other, of two ranks one.
+ * in other company; 200 that all come to at one moment are one message each way. All is added in the order of pairs
+ * (schedule.h):
  *
- *   stage 1   each rank sends every other that one's piece of what it brings. Of two ranks each sends all of it
- *   stage 2   it sums its own piece of all, in the order of pairs (schedule.h), and sends the sum to all others. Of two
- *             ranks both have everything already, and add it in the same order
+ *   rounds    among a power of two of ranks: each sends its neighbour all it brings, and has the sum of both; then that
+ *             to one of the next pair, and so on: every rank adds everything, in the same order
+ *   direct    among others: each sends every other that one's piece of what it brings, sums its own piece of all, and
+ *             sends the sum to all others
  *
  * A rank asks another for the next parcel as long as it misses something of it, and for no more: when all have ended
  * nothing is under way.
  *
  * Messages of float32 may be bfloat16 (run.h: wire): what each rank brings is rounded, its own too, summed in float32,
- * and the sum is rounded. So all ranks have the same bits, whoever sums what. An algorithm by which sums of some ranks
- * travel would round these as well: there is none.
+ * and the sum is rounded. So all ranks have the same bits, whoever sums what. Sums of some ranks would be rounded on
+ * their way as well: these go directly, of two ranks all of it to the other, and both add it.
  *
  * Rejected: to agree on a list first, as ranks that share memory do (shared_order.h), is a message there and back
  * before anything moves; to join without agreeing wants all ranks to come to the same ones at one moment, and they do

@@ -275,7 +275,8 @@ static void test_all_come_in_any_order(void **state) {
     for (int kind = 0; kind < 3; kind++) run_crowd(size, kind);
 }
 
-/* Ranks one after the other, each with all at once: a message each way and, among more than two, one of the sums. */
+/* Ranks one after the other, each with all at once: a message each way and, among three, one of the sums;
+ * among four two rounds. */
 static void test_those_that_come_together_are_one_message(void **state) {
   for (int size = 2; size <= 4; size++) {
     struct crowd *c = crowd_new(size);
@@ -290,7 +291,7 @@ static void test_those_that_come_together_are_one_message(void **state) {
       begin(&j);
     }
     ASSERT_OK(latch_finish(&latch));
-    for (int r = 0; r < size; r++) assert_int_equal(c->sent[r], (size == 2 ? 1 : 2) * (size - 1));
+    for (int r = 0; r < size; r++) assert_int_equal(c->sent[r], size == 3 ? 4 : size / 2);
     for (int i = 0; i < size * MANY; i++) {
       check(&runs[i]);
       let_go(&runs[i]);
@@ -396,8 +397,8 @@ static struct tensor letter_of(const struct parcel_entry *entries, size_t n, siz
   return t;
 }
 
-static void refuses(struct tensor t, const char *text) {
-  struct crowd *c = crowd_new(3);
+static void refuses_among(int size, struct tensor t, const char *text) {
+  struct crowd *c = crowd_new(size);
   struct part_run x;
   struct latch latch;
   latch_init(&latch, 1);
@@ -409,6 +410,8 @@ static void refuses(struct tensor t, const char *text) {
   let_go(&x);
   crowd_free(c);
 }
+
+static void refuses(struct tensor t, const char *text) { refuses_among(3, t, text); }
 
 static void test_what_makes_no_sense_is_refused(void **state) {
   const struct parcel_entry good = {.n = 10, .instance_key = 5, .element = 4};
@@ -440,6 +443,15 @@ static void test_what_makes_no_sense_is_refused(void **state) {
   refuses(letter_of(e, 2, 4096), wrong); /* a piece of the sum twice */
   e[0].instance_key = 6;                 /* of what this rank has not come to */
   refuses(letter_of(e, 1, 4096), wrong);
+  e[0] = good;
+  refuses_among(4, letter_of(e, 1, 4096), "another operation, type or shape"); /* no round where there are such */
+  e[0].stage = PARCEL_ROUND;
+  refuses(letter_of(e, 1, 4096), wrong);                         /* one where there are none */
+  refuses_among(4, letter_of(e, 1, parcel_head(1) + 32), wrong); /* a part of it */
+  for (unsigned round = 1; round < 40; round += 3) {
+    e[0].stage = PARCEL_ROUND + round;
+    refuses_among(4, letter_of(e, 1, 4096), wrong); /* another rank's, or one too many */
+  }
 }
 
 static void test_which_are_taken(void **state) {
@@ -458,5 +470,5 @@ static void test_which_are_taken(void **state) {
 
 RUN_TESTS(cmocka_unit_test(test_all_come_in_any_order), cmocka_unit_test(test_those_that_come_together_are_one_message),
           cmocka_unit_test(test_shapes_that_differ_are_told),
-          cmocka_unit_test(test_what_is_given_up_ends_and_all_after_it),
-          cmocka_unit_test(test_messages_of_bfloat16), cmocka_unit_test(test_what_makes_no_sense_is_refused), cmocka_unit_test(test_which_are_taken))
+          cmocka_unit_test(test_what_is_given_up_ends_and_all_after_it), cmocka_unit_test(test_messages_of_bfloat16),
+          cmocka_unit_test(test_what_makes_no_sense_is_refused), cmocka_unit_test(test_which_are_taken))

@@ -15,6 +15,7 @@ static const struct subcommand subcommands[] = {
     {"stop", "end a server, or all servers of a cluster", stop_main},
     {"devices", "list the devices of this machine, or of servers and their clusters", devices_main, .prints = true},
     {"launch", "run a program as a whole cluster, on this machine or on several", launch_main},
+    {"tfrecord", "print, count, check and make files of records", tfrecord_main, .prints = true},
     {"bench", "measure what processes of this host do together", bench_main, .prints = true},
 };
 

@@ -10,7 +10,8 @@
 #include "base/snappy.h"
 #include "tensor/strings.h"
 
-enum { BUFFER = 1 << 18, HEADER = 12, FOOTER = 4, GZIP_WINDOW = 15 + 16, ZLIB_WINDOW = 15, GROW = 1 << 20 };
+enum { BUFFER = 1 << 18, GZIP_WINDOW = 15 + 16, ZLIB_WINDOW = 15, GROW = 1 << 20 };
+enum { HEADER = RECORD_HEADER, FOOTER = RECORD_FOOTER };
 
 shoal_status record_compression_parse(const char *name, enum record_compression *out) {
   if (!*name) *out = RECORD_PLAIN;
@@ -156,20 +157,36 @@ shoal_status record_reader_open(struct record_reader *r, const char *path, enum 
   return byte_stream_open(&r->in, path, c);
 }
 
-static shoal_status truncated(const struct record_reader *r) {
+static shoal_status truncated(struct record_reader *r) {
+  r->fault = RECORD_CUT_OFF;
   return STATUS(SHOAL_DATA_LOSS, "truncated record at %" PRIu64, r->offset);
 }
 
-shoal_status record_read(struct record_reader *r, struct text *record) {
-  unsigned char head[HEADER], foot[FOOTER];
+static shoal_status corrupted(struct record_reader *r, enum record_fault fault) {
+  r->fault = fault;
+  return STATUS(SHOAL_DATA_LOSS, "corrupted record at %" PRIu64, r->offset);
+}
+
+static uint64_t length_of(const unsigned char *head) { return (uint64_t)get32(head) | (uint64_t)get32(head + 4) << 32; }
+static bool head_sound(const unsigned char *head) { return crc32c_mask(crc32c(head, 8)) == get32(head + 8); }
+
+/* The header; *got 0 at the end of the stream. */
+static shoal_status read_head(struct record_reader *r, size_t *got) {
+  *got = HEADER;
+  if (!r->head_read) TRY(byte_stream_read(&r->in, r->head, HEADER, got));
+  r->head_read = false;
+  return NULL;
+}
+
+static shoal_status read_whole(struct record_reader *r, struct text *record) {
+  unsigned char foot[FOOTER];
   size_t got;
-  record->n = 0;
-  TRY(byte_stream_read(&r->in, head, HEADER, &got));
+  r->fault = RECORD_BAD_STREAM;
+  TRY(read_head(r, &got));
   if (got == 0) return STATUS(SHOAL_OUT_OF_RANGE, "eof");
   if (got < HEADER) return truncated(r);
-  uint64_t length = (uint64_t)get32(head) | (uint64_t)get32(head + 4) << 32;
-  if (crc32c_mask(crc32c(head, 8)) != get32(head + 8))
-    return STATUS(SHOAL_DATA_LOSS, "corrupted record at %" PRIu64, r->offset);
+  uint64_t length = length_of(r->head);
+  if (!head_sound(r->head)) return corrupted(r, RECORD_BAD_LENGTH);
   /* Memory grows with what the stream delivers, not with what the header claims. */
   if (!r->in.z && !r->in.snappy && length > (uint64_t)r->in.file.size) return truncated(r);
   while (record->n < length) {
@@ -181,13 +198,58 @@ shoal_status record_read(struct record_reader *r, struct text *record) {
   }
   TRY(byte_stream_read(&r->in, foot, FOOTER, &got));
   if (got < FOOTER) return truncated(r);
-  if (crc32c_mask(crc32c(record->at, record->n)) != get32(foot))
-    return STATUS(SHOAL_DATA_LOSS, "corrupted record at %" PRIu64, r->offset);
+  if (crc32c_mask(crc32c(record->at, record->n)) != get32(foot)) return corrupted(r, RECORD_BAD_DATA);
   r->offset += HEADER + length + FOOTER;
+  r->fault = RECORD_SOUND;
   return NULL;
 }
 
+shoal_status record_read(struct record_reader *r, struct text *record) {
+  record->n = 0;
+  return read_whole(r, record);
+}
+
+/* Looks for the next header byte by byte. */
+static bool find_head(struct record_reader *r) {
+  size_t got;
+  do {
+    memmove(r->head, r->head + 1, HEADER - 1);
+    shoal_status s = byte_stream_read(&r->in, r->head + HEADER - 1, 1, &got);
+    if (s) {
+      shoal_status_free(s);
+      return false;
+    }
+    r->offset++;
+  } while (got && !head_sound(r->head));
+  r->head_read = got;
+  return got;
+}
+
+bool record_skip(struct record_reader *r, uint64_t *skipped) {
+  uint64_t before = r->offset;
+  bool more = r->fault == RECORD_BAD_DATA;
+  if (more) r->offset += HEADER + length_of(r->head) + FOOTER;
+  else if (r->fault == RECORD_BAD_LENGTH) more = find_head(r);
+  *skipped = r->offset - before;
+  return more;
+}
+
 void record_reader_close(struct record_reader *r) { byte_stream_close(&r->in); }
+
+/* A header whose checksum is right is that of a plain file: its first bytes may look like another's. */
+shoal_status record_compression_guess(const char *path, enum record_compression *out) {
+  struct record_reader r;
+  size_t got = 0;
+  *out = RECORD_PLAIN;
+  TRY(record_reader_open(&r, path, RECORD_PLAIN));
+  shoal_status s = byte_stream_read(&r.in, r.head, HEADER, &got);
+  if (!s && !(got == HEADER && head_sound(r.head))) {
+    if (got > 1 && r.head[0] == 0x1f && r.head[1] == 0x8b) *out = RECORD_GZIP;
+    else if (got > 1 && (r.head[0] & 15) == Z_DEFLATED && (r.head[0] * 256 + r.head[1]) % 31 == 0) *out = RECORD_ZLIB;
+  }
+  record_reader_close(&r);
+  return s;
+}
 
 /* ---- writing ---- */
 

@@ -32,15 +32,30 @@ shoal_status byte_stream_read(struct byte_stream *s, void *to, size_t n, size_t 
 shoal_status byte_stream_fill(struct byte_stream *s);
 void byte_stream_close(struct byte_stream *s);
 
+/* What is wrong with a record that could not be read. */
+enum record_fault { RECORD_SOUND, RECORD_BAD_LENGTH, RECORD_BAD_DATA, RECORD_CUT_OFF, RECORD_BAD_STREAM };
+
+enum { RECORD_HEADER = 12, RECORD_FOOTER = 4 };
+
 struct record_reader {
   struct byte_stream in;
   uint64_t offset; /* of the next record in the unpacked stream */
+  unsigned char head[RECORD_HEADER];
+  bool head_read; /* record_skip has found the next one's */
+  enum record_fault fault;
 };
 shoal_status record_reader_open(struct record_reader *r, const char *path, enum record_compression c);
 /* The next record in *record, a counted text (tensor/strings.h) whose contents are replaced. OUT_OF_RANGE at the end;
  * DATA_LOSS for a record that is truncated or damaged. */
 shoal_status record_read(struct record_reader *r, struct text *record);
+/* After DATA_LOSS: past the damaged record, so that reading may go on. Where its length is what is damaged, the next
+ * one begins where twelve bytes have their checksum right. *skipped: bytes of the unpacked stream that were passed.
+ * False when there is no going on: the file ends here, or cannot be unpacked. */
+bool record_skip(struct record_reader *r, uint64_t *skipped);
 void record_reader_close(struct record_reader *r);
+
+/* How a file of records is packed, by its first bytes. */
+shoal_status record_compression_guess(const char *path, enum record_compression *out);
 
 struct record_writer {
   struct file_writer file;

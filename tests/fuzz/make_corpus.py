@@ -399,7 +399,52 @@ def message_types():
         put("message_fuzz", syntax + "_text", data + b'a5: -1 r5: [1, 2] a9: "x" a11 { a1: 1.5 r14: [A, B] } r11 < o1: 2 > [p.x]: 3')
 
 
+def records():
+    """The first byte: how packed; 4: to be guessed."""
+    for number, packing in enumerate(("", "GZIP", "ZLIB")):
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, "r")
+            with tf.python_io.TFRecordWriter(path, tf.io.TFRecordOptions(compression_type=packing)) as w:
+                for r in (b"one", b"", b"x" * 40):
+                    w.write(r)
+            with open(path, "rb") as f:
+                data = f.read()
+            put("record_fuzz", packing or "plain", bytes([number]) + data)
+            put("record_fuzz", (packing or "plain") + "_guessed", b"\4" + data)
+            if not packing:  # one with damaged data, one with a damaged length
+                put("record_fuzz", "damaged", b"\0" + data[:13] + b"?" + data[14:])
+                put("record_fuzz", "lost", b"\0" + data[:20] + b"?" + data[21:])
+
+
+def texts():
+    rows = b'1,2.5,word,3\n,,,4\r\nNA,NA,"a ""quoted"", field\nof two lines",-9\n1,x,y\n5,6,7,8,9\n"",1e9,,'
+    for number in range(4):
+        put("csv_fuzz", f"rows{number}", bytes([number]) + (gzip.compress(rows, mtime=0) if number & 2 else rows))
+    put("csv_fuzz", "row", b'\1"12",.5,"a""b",99999999999')
+
+
+def images_idx():
+    head = {"bytes": (8, "u1"), "shorts": (11, ">i2"), "ints": (12, ">i4"), "floats": (13, ">f4"), "doubles": (14, ">f8")}
+    for name, (code, kind) in head.items():
+        data = bytes([0, 0, code, 2]) + struct.pack(">II", 2, 3) + np.arange(6).astype(kind).tobytes()
+        put("idx_fuzz", name, data)
+    put("idx_fuzz", "packed", gzip.compress(data, mtime=0))
+
+
+def slices():
+    with tf.Graph().as_default(), tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "v1")
+        part = np.arange(12, dtype=np.float32).reshape(3, 4)
+        save = tf.raw_ops.SaveSlices(
+            filename=path, tensor_names=["part", "part", "s", "i"], shapes_and_slices=["3 4 0,2:-", "3 4 2,1:-", "", ""],
+            data=[part[:2], part[2:], np.array([b"ab", b""], object), np.int64(7)])
+        with tf.Session() as s:
+            s.run(save)
+        with open(path, "rb") as f:
+            put("slices_v1_fuzz", "four", f.read())
+
+
 for make in (graphs, functions, tensors, bundles, examples, images, patterns, requests, clusters, frames,
-             connections, message_types):
+             connections, message_types, records, texts, images_idx, slices):
     if len(sys.argv) < 2 or sys.argv[1] == make.__name__:
         make()

@@ -70,6 +70,9 @@ static void find_readers(const struct shoal_graph *g, const char **readers) {
 /* Feeds and fetches go where they are read and made, where that is one device whose memory is its own: the step then
  * need not meet itself in a rendezvous, and one that is all on that device is one plan. */
 static void ends_follow(struct local_env *env, struct shoal_graph *g) {
+  bool any = false;
+  for (int i = 0; i < env->places.n_devices; i++) any |= !env->places.devices[i]->type->host;
+  if (!any) return;
   const char **readers = mem_zalloc(g->nodes.n, sizeof *readers);
   find_readers(g, readers);
   for (size_t i = 0; i < g->nodes.n; i++) {

@@ -237,7 +237,8 @@ static struct training_copy build_training(shoal_graph *g, struct settings *s, s
   struct gpt2_copy c = gpt2_training(m, g);
   shoal_var table;
   shoal_sharing_begin(g, sharing);
-  shoal_out logits = shoal_embedding_logits(g, gpt2_body(&c, t.in[0], &table), table);
+  shoal_out h = gpt2_body(&c, t.in[0], &table);
+  shoal_out logits = shoal_embedding_logits(g, h, table);
   shoal_sharing_end(g, sharing);
   shoal_push_scope(g, "logits");
   logits = shoal_identity(g, logits); /* logits/Identity, for whoever reads the graph */

@@ -71,7 +71,14 @@ static shoal_status known_like(struct rewriting *r, const struct shoal_node *n, 
   return s;
 }
 
+/* A switch's outputs are alive or dead each by itself, which no control edge from it could tell: what is made of one
+ * stays as it is. */
+static bool is_of_switch(const struct shoal_node *n) {
+  return n->n_in && n->in[0].node && node_is_switch(n->in[0].node);
+}
+
 static shoal_status compute(struct rewriting *r, const struct shoal_node *n, struct tensor *out) {
+  if (is_of_switch(n)) return NOT_FOUND("alive or dead");
   shoal_status s = known_shape(n, &out[0]);
   if (!s) return NULL;
   shoal_status_free(s);

@@ -243,7 +243,7 @@ static int64_t slot_elements(const shoal_graph *g, const char *end) {
 
 static void each_replica_has_its_share(void **state) {
   enum { N = 4, KERNEL = IN * 4, BIAS = 4, OUT_KERNEL = 4, OUT_BIAS = 1 };
-  char end[16];
+  char end[32];
   struct model m = build(sharing(NULL, N, 0), shoal_adam(0.05));
   int64_t share = 2 * ((KERNEL + N - 1) / N + (BIAS + N - 1) / N + (OUT_KERNEL + N - 1) / N + (OUT_BIAS + N - 1) / N);
   for (int i = 0; i < N; i++) {

@@ -53,6 +53,7 @@ test-gpu: all ## on a machine with an NVIDIA card: its kernels beside the CPU's
 	@for t in $(BUILD)/tests/gpu_*_test; do SHOAL_NEEDS_GPU=1 $$t || exit 1; done
 bench-gpu: all ## on such a machine: speed beside PyTorch, where that is there ($$SHOAL_TORCH: its Python)
 	@python3 bench/gpu.py --build $(BUILD)
+	@python3 bench/gpu_models.py --build $(BUILD)
 
 .PHONY: large-check
 large-check: all ## collectives of more than 2 GiB, which want 16 GB of memory

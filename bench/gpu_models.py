@@ -1,0 +1,78 @@
+"""GPT-2 and ResNet-50 on a machine with an NVIDIA card: the examples beside PyTorch.
+
+  python bench/gpu_models.py [--build build] [--only REGEX] [--rounds 3] [--steps 12]
+
+Sides take turns, a process for each round, which trains a few steps in bfloat16 (variables in float32) on data that is
+made up: forward, backward, clipping and update. Of each round the last steps count. Printed: their median in tokens or
+pictures a second, the spread (half the distance between the quartiles, in percent), and how many times faster Shoal is
+than the best other side. PyTorch (gpu_models_torch.py) is taken from this Python, or from the one that $SHOAL_TORCH
+names; without it there is Shoal's side alone.
+"""
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+
+from gpu import spread, torch_python
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CASES = {"gpt2": ("GPT-2 124M, 1,024 tokens, batch {}", "tokens"), "resnet50": ("ResNet-50, batch {}", "pictures")}
+BATCH = {"gpt2": 64, "resnet50": 256}
+SIDES = ["shoal", "torch compile", "torch eager"]
+WARM = 4  # steps of a round that do not count
+
+
+def rates(command, unit):
+    """Units a second of the steps that count, and what it said if there are none."""
+    p = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    found = [float(r) for r in re.findall(rf"^step .* (\d+) {unit}/s", p.stdout, re.M)]
+    if p.returncode or len(found) <= WARM:
+        print(f"  {' '.join(command)}: {p.stdout[-300:]}", file=sys.stderr)
+    return found[WARM:]
+
+
+def commands(case, args, torch):
+    size = [f"--batch={args.batch or BATCH[case]}", f"--steps={args.steps}"]
+    yield "shoal", [os.path.join(args.build, "examples", case), *size, "--dtype=bfloat16", "--device=GPU"]
+    for how in args.torch.split(",") if torch else ():
+        yield f"torch {how}", [torch, os.path.join(HERE, "gpu_models_torch.py"), case, how, *size]
+
+
+def show(case, args, found):
+    title, unit = CASES[case]
+    cells = [title.format(args.batch or BATCH[case])]
+    for side in SIDES:
+        r = found.get(side)
+        cells.append(f"{statistics.median(r):,.0f} {unit}/s ±{spread(r):.0f}%" if r else "-")
+    others = [statistics.median(r) for side, r in found.items() if side != "shoal" and r]
+    cells.append(f"{statistics.median(found['shoal']) / max(others):.2f}x" if others and found["shoal"] else "-")
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=0, help="0: 64 texts, 256 pictures")
+    parser.add_argument("--torch", default="compile,eager", help="how PyTorch runs")
+    args = parser.parse_args()
+    torch = torch_python()
+    if not torch:
+        print("PyTorch is not there: Shoal's side alone", file=sys.stderr)
+    print("| case | " + " | ".join(SIDES) + " | Shoal to the best |\n|---|---|---|---|---|")
+    for case in CASES:
+        if not re.search(args.only, case):
+            continue
+        found = {}
+        for _ in range(args.rounds):
+            for side, command in commands(case, args, torch):
+                found.setdefault(side, []).extend(rates(command, CASES[case][1]))
+        show(case, args, found)
+
+
+if __name__ == "__main__":
+    main()

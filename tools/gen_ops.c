@@ -339,6 +339,23 @@ static void add_attribute(struct text *t, const struct op_attr *a, bool option) 
   text_adds(t, ");\n");
 }
 
+/* Where several inputs are lists, how many tensors belong to which cannot be told from the inputs: the attributes that
+ * say so are set. */
+static void add_list_attributes(struct text *t, const struct op *op) {
+  int lists = 0;
+  for (int i = 0; i < op->n_in; i++) lists += is_list(&op->in[i]);
+  for (int i = 0; i < op->n_in && lists > 1; i++) {
+    const struct op_arg *a = &op->in[i];
+    const char *attr = a->list_attr ? a->list_attr : a->number_attr;
+    bool first = attr != NULL;
+    for (int k = 0; first && k < i; k++)
+      first = !str_equal(op->in[k].list_attr, attr) && !str_equal(op->in[k].number_attr, attr);
+    if (!first) continue;
+    if (a->list_attr) text_addf(t, "  add_types_of(&build_, \"%s\", %s, n_%s);\n", attr, C_NAME(a->name), a->name);
+    else text_addf(t, "  build_attr_int(&build_, \"%s\", n_%s);\n", attr, a->name);
+  }
+}
+
 static void add_source_op(struct text *t, const struct op *op) {
   char *name = snake(op->name);
   bool with = has_options(op);
@@ -359,6 +376,7 @@ static void add_source_op(struct text *t, const struct op *op) {
     if (is_list(&op->in[i])) text_addf(t, "  build_in_list(&build_, %s, n_%s);\n", in, op->in[i].name);
     else text_addf(t, "  build_in(&build_, %s);\n", in);
   }
+  add_list_attributes(t, op);
   bool seeds = has_seeds(op);
   if (seeds) text_adds(t, "  add_seeds(&build_, options->seed, options->seed2);\n");
   for (int i = 0; i < op->n_attrs; i++) {
@@ -396,6 +414,12 @@ static void write_source(struct text *t, const struct op *const *ops, int n) {
       "static void take_options(shoal_graph *g, void *to, size_t size, const void *from, const char *type) {\n"
       "  shoal_status e = options_take(to, size, 0, from, type);\n"
       "  if (e) graph_fail(g, e);\n}\n\n"
+      "/* The types of a list of inputs. */\n"
+      "static __attribute__((unused)) void add_types_of(struct build *b, const char *attr, const shoal_out *in, int n) "
+      "{\n"
+      "  struct attr list = attr_list(ATTR_TYPE);\n"
+      "  for (int i = 0; in && i < n; i++) attr_list_add(&list, attr_type(out_type(in[i])));\n"
+      "  build_attr(b, attr, list);\n}\n\n"
       "/* Seeds that are both 0 come from the graph's (shoal_set_random_seed). */\n"
       "static __attribute__((unused)) void add_seeds(struct build *b, int64_t seed, int64_t seed2) {\n"
       "  if (!seed && !seed2) graph_next_seeds(b->g, &seed, &seed2);\n"

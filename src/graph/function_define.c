@@ -110,15 +110,22 @@ static struct shoal_node *add_input(struct shoal_graph *body, const char *name, 
   return n;
 }
 
+static shoal_status take_shape(shoal_dims dims, struct shape *out) {
+  if (dims.rank > SHOAL_MAX_RANK) return INVALID("a shape has at most %d dimensions", SHOAL_MAX_RANK);
+  if (dims.rank > 0 && !dims.at) return INVALID("the dimensions of a shape are NULL");
+  if (dims.rank >= 0) out->rank = dims.rank;
+  for (int i = 0; i < dims.rank; i++) {
+    out->dims[i] = dims.at[i];
+    if (dims.at[i] < -1) return INVALID("a shape cannot have a dimension %lld", (long long)dims.at[i]);
+  }
+  return NULL;
+}
+
 shoal_out shoal_function_input(shoal_graph *g, shoal_dtype dtype, shoal_dims dims, const char *name) {
   struct shoal_function *f = building(g, __func__);
   if (!f) return (shoal_out){0};
-  struct shape shape = {.rank = dims.rank < 0 ? -1 : dims.rank};
-  if (dims.rank > SHOAL_MAX_RANK) {
-    graph_fail(g, INVALID("%s: a shape has at most %d dimensions", __func__, SHOAL_MAX_RANK));
-    return (shoal_out){0};
-  }
-  for (int i = 0; i < shape.rank; i++) shape.dims[i] = dims.at[i];
+  struct shape shape = shape_unknown();
+  GRAPH_TRY(g, take_shape(dims, &shape), (shoal_out){0});
   struct shoal_node *n = add_input(g, name ? name : "input", dtype, &shape);
   if (n) vec_push(&f->inputs, n);
   return node_out(n, 0);

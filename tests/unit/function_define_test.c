@@ -252,6 +252,33 @@ static void a_dataset_is_mapped(void **state) {
   shoal_graph_free(g);
 }
 
+/* A function that makes a dataset of each element, and one that adds all of them up: 0 + 0 1 + 0 1 2. */
+static void datasets_are_joined_and_reduced(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  const shoal_dtype type = SHOAL_INT64;
+  const shoal_dims shape = SHOAL_SCALAR;
+  shoal_graph *f = shoal_function_begin(g, "up_to");
+  shoal_out x = shoal_function_input(f, type, shape, "x");
+  shoal_out zero = shoal_constant_int64(f, 0), one = shoal_constant_int64(f, 1);
+  shoal_function_output(f, shoal_range_dataset(f, zero, x, one, &type, 1, &shape, 1), "numbers");
+  shoal_function *up_to = shoal_function_end(f);
+  f = shoal_function_begin(g, "add");
+  shoal_out sum = shoal_function_input(f, type, shape, "sum");
+  shoal_function_output(f, shoal_add_v2(f, sum, shoal_function_input(f, type, shape, "x")), "sum");
+  shoal_function *add = shoal_function_end(f);
+  zero = shoal_constant_int64(g, 0), one = shoal_constant_int64(g, 1);
+  shoal_out range = shoal_range_dataset(g, one, shoal_constant_int64(g, 4), one, &type, 1, &shape, 1);
+  shoal_out all = shoal_flat_map_dataset(g, range, NULL, 0, shoal_function_name(up_to), &type, 1, &shape, 1);
+  shoal_out result = {shoal_reduce_dataset(g, all, &zero, 1, NULL, 0, shoal_function_name(add), &type, 1, &shape, 1),
+                      0};
+  good(g);
+  shoal_session *s;
+  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  assert_int_equal(next(s, result), 4);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
 /* ---- mistakes ---- */
 
 static void assert_mistake(shoal_graph *g, int line, const char *text) {
@@ -323,6 +350,9 @@ static void mistakes_of_bodies(void **state) {
   MISTAKE("no function's body", shoal_function_input(g, SHOAL_FLOAT32, SHOAL_SCALAR, "x"));
   s = scene(), g = s.g;
   f = shoal_function_begin(g, "f");
+  MISTAKE("dimension -2", shoal_function_input(f, SHOAL_FLOAT32, SHOAL_SHAPE(-2), "x"), shoal_function_end(f));
+  s = scene(), g = s.g;
+  f = shoal_function_begin(g, "f");
   shoal_variable(f, "v", shoal_init_zeros(f, SHOAL_FLOAT32, SHOAL_SCALAR));
   MISTAKE("variable 'v' is made inside function 'f'", shoal_function_end(f));
   s = scene(), g = s.g;
@@ -370,6 +400,7 @@ int main(void) {
       cmocka_unit_test(effects),
       cmocka_unit_test(they_travel),
       cmocka_unit_test(a_dataset_is_mapped),
+      cmocka_unit_test(datasets_are_joined_and_reduced),
       cmocka_unit_test(mistakes_of_calls),
       cmocka_unit_test(mistakes_of_bodies),
   };

@@ -1,8 +1,8 @@
 /* A small model's step on a card: Shoal's side of gpu.py.
  *
- *   gpu_step CASE [--device=/device:GPU:0]
+ *   gpu_step CASE [--device=/device:GPU:0] [--adam]
  *
- * Trained by gradient descent on pictures of 28 by 28; in every step the loss is fetched. Cases:
+ * Trained by gradient descent, or by Adam, on pictures of 28 by 28; in every step the loss is fetched. Cases:
  *
  *   fed       the MLP 784-100-10 on batches of 100; images and labels are fed in every step
  *   resident  the same, but they are on the card already
@@ -21,7 +21,7 @@
 enum { PIXELS = 784, HIDDEN = 100, CLASSES = 10, SETS = 20 };
 
 static const char *device = "/device:GPU:0";
-static bool fed = true, cnn;
+static bool fed = true, cnn, adam;
 static int batch = 100;
 
 static void check(shoal_status s) {
@@ -95,7 +95,7 @@ static void make_model(struct model *m) {
   }
   shoal_out logits = cnn ? convolutions(g, x) : mlp(g, x);
   m->loss = shoal_reduce_mean(g, shoal_sparse_softmax_xent(g, logits, y));
-  m->train = shoal_minimize(g, shoal_sgd(0.01), m->loss, (shoal_var){0});
+  m->train = shoal_minimize(g, adam ? shoal_adam(0.001) : shoal_sgd(0.01), m->loss, (shoal_var){0});
   shoal_pop_device(g);
   shoal_op *init = shoal_initialize(g);
   shoal_session_options o = {.allow_soft_placement = true};
@@ -121,6 +121,7 @@ int main(int argc, char **argv) {
   struct model m;
   for (int i = 2; i < argc; i++)
     if (!strncmp(argv[i], "--device=", 9)) device = argv[i] + 9;
+    else adam = !strcmp(argv[i], "--adam");
   make_data();
   make_model(&m);
   while (fgets(line, sizeof line, stdin)) {

@@ -45,12 +45,13 @@ static void feeds_and_fetches_are_where_they_are_used(void **state) {
 
 /* ---- steps that are captured ---- */
 
-/* y = x * w, and w goes against the gradient of (y - t)^2; how often is counted. */
+/* y = x * w, and w goes against the gradient of (y - t)^2; how often is counted, once by adding and once by assigning.
+ */
 struct model {
   shoal_graph *g;
   shoal_session *s;
-  shoal_out x, t, wrong, w, steps;
-  shoal_op *train, *init;
+  shoal_out x, t, wrong, w, steps, twice;
+  shoal_op *train, *init, *destroy;
 };
 
 static void model_new(struct model *m, const char *device) {
@@ -66,6 +67,9 @@ static void model_new(struct model *m, const char *device) {
   shoal_out n =
       shoal_var_handle_op_with(g, SHOAL_FLOAT32, SHOAL_SCALAR,
                                &(shoal_var_handle_op_options){sizeof(shoal_var_handle_op_options), .shared_name = "n"});
+  shoal_out p =
+      shoal_var_handle_op_with(g, SHOAL_FLOAT32, SHOAL_SCALAR,
+                               &(shoal_var_handle_op_options){sizeof(shoal_var_handle_op_options), .shared_name = "p"});
   shoal_op *set_w = shoal_assign_variable_op(g, w, shoal_constant(g, zeros));
   shoal_op *set_n = shoal_assign_variable_op(g, n, shoal_constant_float(g, 0));
   m->wrong = shoal_sub(g, shoal_mat_mul(g, m->x, shoal_read_variable_op(g, w, SHOAL_FLOAT32)), m->t);
@@ -73,8 +77,13 @@ static void model_new(struct model *m, const char *device) {
                                       &(shoal_mat_mul_options){sizeof(shoal_mat_mul_options), .transpose_a = true});
   shoal_op *descend = shoal_resource_apply_gradient_descent(g, w, shoal_constant_float(g, 0.1f), grad);
   shoal_op *count_up = shoal_assign_add_variable_op(g, n, shoal_constant_float(g, 1));
-  m->train = shoal_group(g, (shoal_op *[]){descend, count_up}, 2, "train");
-  m->init = shoal_group(g, (shoal_op *[]){set_w, set_n}, 2, "init");
+  shoal_op *set_p = shoal_assign_variable_op(g, p, shoal_constant_float(g, 0));
+  shoal_out next = shoal_add_v2(g, shoal_read_variable_op(g, p, SHOAL_FLOAT32), shoal_constant_float(g, 2));
+  shoal_op *go_on = shoal_assign_variable_op(g, p, next);
+  m->train = shoal_group(g, (shoal_op *[]){descend, count_up, go_on}, 3, "train");
+  m->init = shoal_group(g, (shoal_op *[]){set_w, set_n, set_p}, 3, "init");
+  m->destroy = shoal_destroy_resource_op(g, w);
+  m->twice = shoal_read_variable_op(g, p, SHOAL_FLOAT32);
   m->w = shoal_read_variable_op(g, w, SHOAL_FLOAT32);
   m->steps = shoal_read_variable_op(g, n, SHOAL_FLOAT32);
   shoal_pop_device(g);
@@ -135,11 +144,14 @@ static void a_step_is_captured(void **state) {
   assert_int_equal(replay_count() - before, 25);
   same_weights(&cpu, &gpu);
   assert_float_equal(counted(&gpu), 30, 0);
+  float twice;
+  ASSERT_OK(shoal_session_step(gpu.s, SHOAL_NO_FEEDS, SHOAL_FETCH(gpu.twice, &twice), NULL));
+  assert_float_equal(twice, 60, 0);
   model_free(&cpu);
   model_free(&gpu);
 }
 
-/* A variable that gets another value gets other memory: what was captured is of no use any more. */
+/* A variable that is made anew is another: what was captured is of no use any more. */
 static void a_variable_that_moves_ends_the_capture(void **state) {
   struct model cpu, gpu;
   int64_t before = replay_count();
@@ -147,8 +159,11 @@ static void a_variable_that_moves_ends_the_capture(void **state) {
   model_new(&gpu, "/device:GPU:0");
   for (int i = 0; i < 40; i++) {
     if (i == 20) {
-      ASSERT_OK(shoal_session_step(cpu.s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, cpu.init));
-      ASSERT_OK(shoal_session_step(gpu.s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, gpu.init));
+      struct model *both[] = {&cpu, &gpu};
+      for (int k = 0; k < 2; k++) {
+        ASSERT_OK(shoal_session_step(both[k]->s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, both[k]->destroy));
+        ASSERT_OK(shoal_session_step(both[k]->s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, both[k]->init));
+      }
     }
     assert_float_equal(step(&cpu, i, 4), step(&gpu, i, 4), 1e-5);
   }

@@ -76,8 +76,21 @@ shoal_status state_sparse_access(struct kernel_ctx *ctx, int input, struct varia
   return NULL;
 }
 
+/* A small value on a device is copied to where the one before it is: a captured step finds it there (runtime/replay.h).
+ * False: it is not, or cannot be. */
+static bool set_in_place(struct variable *v, const struct tensor *value) {
+  enum { SMALL = 64 << 10 }; /* bytes; a larger one is taken over, which costs nothing */
+  struct device *d = value->buffer->device;
+  if (!d || !tensor_valid(&v->value) || v->value.buffer->device != d || !tensor_writable(&v->value)) return false;
+  if (v->value.dtype != value->dtype || !tensor_same_shape(&v->value, value) || tensor_bytes(value) > SMALL)
+    return false;
+  d->type->ops->copy(d, value, &v->value, 0);
+  return true;
+}
+
 shoal_status state_set_value(struct variable *v, const struct tensor *value) {
   struct tensor fresh;
+  if (set_in_place(v, value)) return NULL;
   bool small_view = value->buffer->size > 2 * tensor_bytes(value) + 256;
   bool foreign = value->buffer->release != NULL;
   bool own = small_view || foreign || atomic_load_explicit(&v->copy_on_read, memory_order_relaxed);

@@ -10,6 +10,7 @@
 #include "graph/gradient.h"
 #include "ops/state/state.h"
 #include "runtime/variable_copy.h"
+#include "runtime/variable_notes.h"
 
 /* ---- VariableV2, TemporaryVariable ---- */
 
@@ -321,6 +322,7 @@ static shoal_status assign_ref_run(struct kernel_ctx *ctx) {
   if (!v) return INVALID("lhs input needs to be a ref type");
   shoal_status s = NULL;
   pthread_rwlock_wrlock(&v->lock);
+  variable_note(v, true);
   if (st->validate_shape) {
     struct shape have = tensor_valid(&v->value) ? tensor_shape(&v->value) : v->shape, now = tensor_shape(value);
     if (!shape_equal(&have, &now))
@@ -349,6 +351,7 @@ static shoal_status assign_resource_run(struct kernel_ctx *ctx) {
   struct variable *v = (struct variable *)r;
   shoal_status s = NULL;
   pthread_rwlock_wrlock(&v->lock);
+  variable_note(v, true);
   if (v->dtype != (shoal_dtype)value->dtype) {
     s = INVALID("Trying to assign variable with wrong dtype. Expected %s got %s", dtype_tf_name(v->dtype),
                 dtype_tf_name(value->dtype));
@@ -487,8 +490,8 @@ KERNEL(temporary_kernels, .state_size = sizeof(struct temporary), .init = tempor
        .run = temporary_run);
 KERNEL(destroy_temporary_kernels, .state_size = sizeof(struct temporary), .init = temporary_init,
        .release = temporary_release, .run = destroy_temporary_run);
-KERNEL(assign_kernels, .flags = KERNEL_ANYWHERE, .state_size = sizeof(struct assign), .init = assign_init,
-       .run = assign_ref_run);
+KERNEL(assign_kernels, .flags = KERNEL_ANYWHERE | KERNEL_REPLAYS, .state_size = sizeof(struct assign),
+       .init = assign_init, .run = assign_ref_run);
 KERNEL(assign_add_kernels, .type_attr = "T", .types = UPDATE_NUMBERS, .run = assign_add_run);
 KERNEL(assign_sub_kernels, .type_attr = "T", .types = UPDATE_NUMBERS, .run = assign_sub_run);
 KERNEL(is_initialized_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = is_initialized_run, .host_out = 1);
@@ -503,8 +506,8 @@ KERNEL(var_handles_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE | KERNEL_REP
 KERNEL(read_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE | KERNEL_REPLAYS, .run = read_run);
 KERNEL(destroy_kernels, .flags = KERNEL_ANYWHERE, .state_size = sizeof(struct destroy), .init = destroy_init,
        .run = destroy_run);
-KERNEL(assign_resource_kernels, .flags = KERNEL_ANYWHERE, .state_size = sizeof(struct assign), .init = assign_init,
-       .run = assign_resource_run);
+KERNEL(assign_resource_kernels, .flags = KERNEL_ANYWHERE | KERNEL_REPLAYS, .state_size = sizeof(struct assign),
+       .init = assign_init, .run = assign_resource_run);
 KERNEL(assign_add_resource_kernels, .type_attr = "dtype", .types = UPDATE_NUMBERS, .run = assign_add_run);
 KERNEL(assign_sub_resource_kernels, .type_attr = "dtype", .types = UPDATE_NUMBERS, .run = assign_sub_run);
 KERNEL(variable_shape_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = variable_shape_run, .host_out = 1);

@@ -273,6 +273,46 @@ static void go_through(const char *dir, bool share, float *losses) {
   unbuild(&m);
 }
 
+/* A table whose gradients are rows, beside a layer: the first keeps whole slots. Half precision: gathered as another
+ * type. */
+static shoal_op *mixed(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  shoal_var table = shoal_variable(g, "rows", shoal_init_constant(g, SHOAL_FLOAT32, SHOAL_SHAPE(6, 2), 1));
+  shoal_var half = shoal_variable(g, "half", shoal_init_constant(g, SHOAL_BFLOAT16, SHOAL_SHAPE(5), 0.5));
+  shoal_out rows = shoal_embedding_lookup(g, &table, 1, in[0], "mod");
+  shoal_out y = shoal_tanh(g, shoal_dense(g, rows, 3, "layer"));
+  shoal_out sum = shoal_reduce_sum(g, shoal_square(g, half.value));
+  out[0] = shoal_add(g, shoal_reduce_sum(g, shoal_square(g, y)), shoal_cast(g, sum, SHOAL_FLOAT32));
+  return shoal_minimize(g, shoal_momentum(0.1, 0.9), out[0], shoal_global_step(g));
+}
+
+static void mixed_losses(bool share, float *losses) {
+  shoal_strategy *s = share ? sharing(NULL, 2, 0) : mirrored(2, 0);
+  shoal_graph *g = shoal_graph_new();
+  shoal_set_random_seed(g, 3);
+  const int32_t ids[] = {0, 1, 1, 5};
+  shoal_out in[2], out[2];
+  shoal_strategy_split(g, s, shoal_constant_ints(g, SHOAL_SHAPE(4), ids), in, 1);
+  shoal_op *train = shoal_strategy_run(g, s, mixed, NULL, in, 1, out, 1);
+  shoal_out loss = shoal_strategy_reduce(g, s, SHOAL_REDUCE_MEAN, out, 1);
+  if (shoal_report(g)) fail();
+  assert_true((shoal_graph_op(g, "rows/Momentum/piece_0") == NULL) &&
+              share == (shoal_graph_op(g, "half/Momentum/piece_0") != NULL));
+  shoal_status error = NULL;
+  SHOAL_TRAIN_SESSION(session, g, .no_signals = true, .status = &error, .strategy = s)
+  for (int i = 0; i < STEPS; i++) shoal_run(session, SHOAL_NO_FEEDS, SHOAL_FETCH(loss, &losses[i]), train);
+  ASSERT_OK(error);
+  shoal_graph_free(g);
+  shoal_strategy_free(s);
+}
+
+static void rows_keep_whole_slots(void **state) {
+  float whole[STEPS], pieces[STEPS];
+  mixed_losses(false, whole);
+  mixed_losses(true, pieces);
+  assert_true(whole[STEPS - 1] < whole[0]);
+  assert_memory_equal(whole, pieces, sizeof whole);
+}
+
 static void shared_out_state_is_saved_whole(void **state) {
   char *with = in_dir("with"), *without = in_dir("without");
   float losses[4 * STEPS], want[4 * STEPS];
@@ -585,6 +625,7 @@ int main(void) {
       cmocka_unit_test(checkpoints_fit_any_number_of_replicas),
       cmocka_unit_test(optimizers_share_out_their_state),
       cmocka_unit_test(each_replica_has_its_share),
+      cmocka_unit_test(rows_keep_whole_slots),
       cmocka_unit_test(shared_out_state_is_saved_whole),
       cmocka_unit_test(replicas_talk),
       cmocka_unit_test(rows_are_reduced),

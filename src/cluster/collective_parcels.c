@@ -2,7 +2,7 @@
  *
  *   SENDER;INCARNATION;RECEIVER;GROUP:parcel:NUMBER;0:0
  *
- * Sends end at once: a parcel owns its memory. */
+ * A send ends when whoever received it lets go: the step may end then, and what it holds be dropped. */
 #include "cluster/collective_parcels.h"
 
 #include <inttypes.h>
@@ -35,8 +35,30 @@ static char *key_of(const struct step_parcels *b, int from, int to, uint64_t num
   return rendezvous_key_make(x->device, x->incarnation, y->device, name, 0, 0);
 }
 
-static shoal_status send_parcel(struct parcels_wire *w, int peer, uint64_t number, struct tensor *parcel) {
+struct carried {
+  struct buffer *memory;
+  struct parcel_out *out;
+  struct pool *pool;
+};
+
+static void was_taken(void *out) { parcels_taken(out); }
+
+/* The last who could read it has let go: a connection with its lock held, for one, and what ends now may send. */
+static void released(struct buffer *b) {
+  struct carried *c = b->owner;
+  struct parcel_out *out = c->out;
+  struct pool *pool = c->pool;
+  buffer_unref(c->memory);
+  block_free(c);
+  pool_submit(pool, was_taken, out);
+}
+
+static shoal_status send_parcel(struct parcels_wire *w, int peer, uint64_t number, struct tensor *parcel,
+                                struct parcel_out *out) {
   struct step_parcels *b = parcels_of(w);
+  struct carried *c = block_alloc(sizeof *c);
+  *c = (struct carried){parcel->buffer, out, b->pool};
+  parcel->buffer = buffer_wrap(parcel->data, (size_t)parcel->n, NULL, released, c);
   char *key = key_of(b, b->rank, peer, number);
   shoal_status s = rendezvous_send(b->rendezvous, key, rendezvous_hash(key), parcel, false);
   free(key);

@@ -49,18 +49,27 @@ struct posted {
   struct cancel *cancel;
   struct cancel_hook hook;
   struct buffer *owner;
+  struct pool *pool;
   atomic_bool ended; /* it is decided how */
 };
 
-/* The last who could read it has let go. */
-static void released(struct buffer *b) {
-  struct posted *p = b->owner;
-  if (!atomic_exchange(&p->ended, true)) {
-    cancel_deregister(p->cancel, &p->hook);
-    p->transfer->done(p->transfer, NULL);
-  }
+static void posted_free(struct posted *p) {
   buffer_unref(p->owner);
   free(p);
+}
+
+static void was_taken(void *arg) {
+  struct posted *p = arg;
+  cancel_deregister(p->cancel, &p->hook);
+  p->transfer->done(p->transfer, NULL);
+  posted_free(p);
+}
+
+/* The last who could read it has let go: a connection with its lock held, for one, and what ends now may send. */
+static void released(struct buffer *b) {
+  struct posted *p = b->owner;
+  if (atomic_exchange(&p->ended, true)) posted_free(p);
+  else pool_submit(p->pool, was_taken, p);
 }
 
 static void given_up(void *arg) {
@@ -73,7 +82,7 @@ static void given_up(void *arg) {
 static void wire_send(struct collective_transport *t, const struct collective_id *id, struct collective_transfer *x) {
   struct collective_wire *w = (struct collective_wire *)t;
   struct posted *p = mem_zalloc(1, sizeof *p);
-  *p = (struct posted){.transfer = x, .cancel = w->cancel, .owner = buffer_ref(x->owner)};
+  *p = (struct posted){.transfer = x, .cancel = w->cancel, .owner = buffer_ref(x->owner), .pool = w->step->inter};
   struct tensor value = {.buffer = buffer_wrap(x->data, x->bytes, NULL, released, p),
                          .data = x->data,
                          .dtype = SHOAL_UINT8,

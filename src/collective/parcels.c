@@ -26,6 +26,20 @@ struct parcel_in { /* a parcel that came */
   struct tensor value;
 };
 
+/* Who is told that parcels were taken: they may outlive what sent them. */
+struct parcel_ledger {
+  atomic_int refs;
+  pthread_mutex_t lock;
+  struct parcels *of; /* lock: NULL: nobody waits any more. Whoever waits holds it */
+};
+
+struct parcel_out {
+  struct parcel_out *next; /* of those that were taken */
+  struct parcel_ledger *ledger;
+  size_t n;
+  struct parcel_item *items[]; /* [n], that are in it */
+};
+
 /* A collective that this rank, or another, has come to. */
 struct parcel_item {
   struct parcel_item *next;   /* of its bucket */
@@ -41,6 +55,7 @@ struct parcel_item {
   bool has_rounds;            /* how it is summed: by rounds, or directly */
   int round;                  /* that is next */
   bool is_queued;             /* to be sent */
+  int untaken;                /* parcels with it that are on their way */
   uint64_t has_sum;           /* of ranks, by bit */
   struct parcel_part {
     const char *data; /* NULL: has not come */
@@ -53,11 +68,13 @@ struct parcels {
   struct parcels_wire *wire;
   int rank, size;
   struct cancel cancel; /* of what is asked for */
+  struct parcel_ledger *ledger;
 
   pthread_mutex_t lock;
   bool busy;                                 /* lock */
   struct collective_run *begun, *last_begun; /* lock */
   struct parcel_in *came;                    /* lock: the newest first */
+  struct parcel_out *taken;                  /* lock */
   shoal_status why;                          /* lock: why all of it ends; it stays */
 
   /* of whoever is busy */
@@ -120,11 +137,13 @@ static void arrival_unref(struct parcel_in *a) {
   block_free(a);
 }
 
+static void let_go_of_part(struct parcel_item *x, int rank) {
+  if (x->parts[rank].from) arrival_unref(x->parts[rank].from);
+  x->parts[rank].from = NULL;
+}
+
 static void let_go_of_parts(struct parcels *b, struct parcel_item *x) {
-  for (int r = 0; r < b->size; r++) {
-    if (x->parts[r].from) arrival_unref(x->parts[r].from);
-    x->parts[r].from = NULL;
-  }
+  for (int r = 0; r < b->size; r++) let_go_of_part(x, r);
 }
 
 /* Out of its bucket; it goes when those are told that have ended. */
@@ -214,13 +233,15 @@ static size_t bytes_to(const struct parcels *b, const struct parcel_item *end, i
   return bytes + parcel_head(*n);
 }
 
-static void pack(const struct parcels *b, const struct parcel_item *end, int peer, char *to, size_t n) {
-  size_t at = parcel_head(n), i = 0;
+static void pack(const struct parcels *b, const struct parcel_item *end, int peer, char *to, struct parcel_out *out) {
+  size_t n = out->n, at = parcel_head(n), i = 0;
   parcel_put_count(to, n);
-  for (const struct parcel_item *x = b->queue; x != end; x = x->queued) {
+  for (struct parcel_item *x = b->queue; x != end; x = x->queued) {
     struct parcel_piece p = piece_to(b, x, peer);
     const void *from = x->stage == PARCEL_BROUGHT || x->stage == PARCEL_ROUND ? x->run->in : x->run->out;
     if (!goes_to(b, x, peer)) continue;
+    out->items[i] = x;
+    x->untaken++;
     parcel_put(to, i++,
                &(struct parcel_entry){.frame = x->frame,
                                       .iter = x->iter,
@@ -233,13 +254,32 @@ static void pack(const struct parcels *b, const struct parcel_item *end, int pee
   }
 }
 
+static struct parcel_out *out_new(const struct parcels *b, size_t n) {
+  struct parcel_out *out = block_alloc(sizeof *out + n * sizeof *out->items);
+  *out = (struct parcel_out){.ledger = b->ledger, .n = n};
+  atomic_fetch_add(&b->ledger->refs, 1);
+  return out;
+}
+
+static void ledger_unref(struct parcel_ledger *l) {
+  if (atomic_fetch_sub(&l->refs, 1) != 1) return;
+  pthread_mutex_destroy(&l->lock);
+  block_free(l);
+}
+
+static void out_free(struct parcel_out *out) {
+  ledger_unref(out->ledger);
+  block_free(out);
+}
+
 static shoal_status send_to(struct parcels *b, const struct parcel_item *end, int peer) {
   size_t n, bytes = bytes_to(b, end, peer, &n);
   struct tensor t = tensor_none();
   if (!n) return NULL;
   TRY(tensor_new_dims(&t, SHOAL_UINT8, 1, &(int64_t){(int64_t)bytes}));
-  pack(b, end, peer, t.data, n);
-  return b->wire->send(b->wire, peer, b->peers[peer].sent++, &t);
+  struct parcel_out *out = out_new(b, n);
+  pack(b, end, peer, t.data, out);
+  return b->wire->send(b->wire, peer, b->peers[peer].sent++, &t, out);
 }
 
 /* The end of what goes into one parcel. */
@@ -303,8 +343,9 @@ static void sum_piece(struct parcels *b, struct parcel_item *x) {
   if (to != out) memcpy(out, to, (size_t)p.n * x->element);
 }
 
-static bool is_over(const struct parcels *b, const struct parcel_item *x) {
-  return x->is_summed && (b->size == 2 || x->sums == b->size - 1);
+static void end_if_over(struct parcels *b, struct parcel_item *x) {
+  bool has_all = x->is_summed && (x->has_rounds || b->size == 2 || x->sums == b->size - 1);
+  if (has_all && !x->is_queued && !x->untaken) end_item(b, x);
 }
 
 /* What it has now goes to the next one, or is the sum. Until it has gone nothing is added to it. */
@@ -314,6 +355,7 @@ static void next_round(struct parcels *b, struct parcel_item *x) {
   bool is_first = !(b->rank >> x->round & 1);
   if (!theirs) return;
   run->arithmetic->merge(run->arithmetic, run->out, is_first ? own : theirs, is_first ? theirs : own, x->n);
+  let_go_of_part(x, partner(b, x->round));
   if (1 << ++x->round < b->size) {
     enqueue(b, x, PARCEL_ROUND + x->round);
     return;
@@ -321,7 +363,7 @@ static void next_round(struct parcels *b, struct parcel_item *x) {
   if (run->arithmetic->final) run->arithmetic->final(run->arithmetic, run->out, run->members, x->n);
   x->is_summed = true;
   let_go_of_parts(b, x);
-  end_item(b, x);
+  end_if_over(b, x);
 }
 
 static void sum_if_whole(struct parcels *b, struct parcel_item *x) {
@@ -332,7 +374,7 @@ static void sum_if_whole(struct parcels *b, struct parcel_item *x) {
   x->is_summed = true;
   let_go_of_parts(b, x);
   if (b->size > 2) enqueue(b, x, PARCEL_SUM);
-  if (is_over(b, x)) end_item(b, x);
+  end_if_over(b, x);
 }
 
 /* ---- what comes ---- */
@@ -361,7 +403,7 @@ static shoal_status take_sum(struct parcels *b, struct parcel_item *x, int peer,
   x->has_sum |= (uint64_t)1 << peer;
   x->sums++;
   b->peers[peer].misses--;
-  if (is_over(b, x)) end_item(b, x);
+  end_if_over(b, x);
   return NULL;
 }
 
@@ -477,8 +519,31 @@ static struct collective_run *take_all(struct parcels *b) {
   return list;
 }
 
+/* Nobody waits for what is on its way. */
+static void forget_sent(struct parcels *b) {
+  pthread_mutex_lock(&b->ledger->lock);
+  b->ledger->of = NULL;
+  pthread_mutex_unlock(&b->ledger->lock);
+}
+
+static void free_list(struct parcel_out *taken) {
+  for (struct parcel_out *next; taken; taken = next) {
+    next = taken->next;
+    out_free(taken);
+  }
+}
+
+static void take_taken(struct parcels *b, const struct parcel_out *taken) {
+  for (; taken; taken = taken->next)
+    for (size_t i = 0; i < taken->n; i++) {
+      taken->items[i]->untaken--;
+      end_if_over(b, taken->items[i]);
+    }
+}
+
 /* Why is known, and stays. What is asked for ends in parcels_came(). */
 static void end_all(struct parcels *b, struct collective_run *begun, struct parcel_in *came) {
+  forget_sent(b);
   cancel_start(&b->cancel, status_copy(b->why));
   for (struct parcel_in *next; came; came = next) {
     next = came->next;
@@ -509,10 +574,32 @@ static struct parcel_in *in_order(struct parcel_in *came) {
   return list;
 }
 
+/* What waits with a parcel waits with a copy: its sender's collectives end when it is let go of, and may be waited for
+ * by those that this rank has not come to. */
+static shoal_status keep(struct parcels *b, struct parcel_in *a) {
+  struct tensor copy;
+  struct parcel_reader r;
+  struct parcel_entry e;
+  const char *data;
+  if (a->uses == 1) return NULL;
+  TRY(tensor_new_like(&copy, SHOAL_UINT8, &a->value));
+  memcpy(copy.data, a->value.data, (size_t)copy.n);
+  parcel_read(&r, copy.data, (size_t)copy.n, a->peer, b->rank, b->size);
+  while (parcel_next(&r, &e, &data)) {
+    struct parcel_item *x = find(b, e.instance_key, e.frame, e.iter);
+    struct parcel_part *p = x ? &x->parts[a->peer] : NULL;
+    if (p && p->from == a) p->data = (const char *)copy.data + (p->data - (const char *)a->value.data);
+  }
+  tensor_release(&a->value);
+  tensor_move(&a->value, &copy);
+  return NULL;
+}
+
 static shoal_status take_arrivals(struct parcels *b, struct parcel_in **came) {
   for (struct parcel_in *a; (a = *came);) {
     *came = a->next;
     shoal_status s = take(b, a);
+    if (!s) s = keep(b, a);
     pthread_mutex_lock(&b->lock);
     b->peers[a->peer].is_asked = false; /* not before: what it brought may be all that is missed */
     pthread_mutex_unlock(&b->lock);
@@ -553,13 +640,17 @@ static bool work_on(struct parcels *b, struct collective_run **begun, struct par
 static void work(struct parcels *b) {
   if (b->busy) return;
   b->busy = true;
-  while (b->begun || b->came || (b->why && !cancel_started(&b->cancel))) {
+  while (b->begun || b->came || b->taken || (b->why && !cancel_started(&b->cancel))) {
     struct collective_run *begun = b->begun;
     struct parcel_in *came = in_order(b->came);
+    struct parcel_out *taken = b->taken;
     shoal_status why = b->why;
     b->begun = b->last_begun = NULL;
     b->came = NULL;
+    b->taken = NULL;
     pthread_mutex_unlock(&b->lock);
+    if (!why) take_taken(b, taken);
+    free_list(taken);
     if (why || !work_on(b, &begun, &came)) end_all(b, begun, came);
     pthread_mutex_lock(&b->lock);
   }
@@ -613,6 +704,24 @@ void parcels_came(struct parcels *b, int peer, shoal_status s, struct tensor *pa
   shoal_status_free(s);
 }
 
+void parcels_taken(struct parcel_out *out) {
+  struct parcel_ledger *l = out->ledger;
+  pthread_mutex_lock(&l->lock);
+  struct parcels *b = l->of;
+  struct parcels_wire *w = b ? b->wire : NULL;
+  if (w) w->hold(w);
+  pthread_mutex_unlock(&l->lock);
+  if (!b) {
+    out_free(out);
+    return;
+  }
+  pthread_mutex_lock(&b->lock);
+  out->next = b->taken;
+  b->taken = out;
+  do_work(b);
+  w->let_go(w);
+}
+
 int parcels_missing(struct parcels *b) {
   int r = 0;
   pthread_mutex_lock(&b->lock);
@@ -635,6 +744,10 @@ struct parcels *parcels_new(struct parcels_wire *wire, int rank, int size) {
   b->spare_step = parcel_room(PARCELLED_BYTES / size, 1) + PARCEL_LINE;
   if (size > 2) b->spare = block_alloc((size_t)(1 + pairs_levels(size)) * b->spare_step);
   cancel_init(&b->cancel);
+  b->ledger = block_zalloc(sizeof *b->ledger);
+  atomic_init(&b->ledger->refs, 1);
+  pthread_mutex_init(&b->ledger->lock, NULL);
+  b->ledger->of = b;
   pthread_mutex_init(&b->lock, NULL);
   return b;
 }
@@ -643,6 +756,9 @@ void parcels_free(struct parcels *b) {
   if (!b) return;
   struct collective_run *open = take_all(b);
   MUST(!open);
+  forget_sent(b);
+  free_list(b->taken);
+  ledger_unref(b->ledger);
   shoal_status_free(b->why);
   cancel_release(&b->cancel);
   pthread_mutex_destroy(&b->lock);

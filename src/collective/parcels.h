@@ -10,7 +10,7 @@
  *             sends the sum to all others
  *
  * A rank asks another for the next parcel as long as it misses something of it, and for no more: when all have ended
- * nothing is under way.
+ * nothing is under way. A collective ends when what it has sent was taken: with its step go the values of that.
  *
  * Messages of float32 may be bfloat16 (run.h: wire): what each rank brings is rounded, its own too, summed in float32,
  * and the sum is rounded. So all ranks have the same bits, whoever sums what. Sums of some ranks would be rounded on
@@ -27,11 +27,13 @@
 #include "collective/run.h"
 
 struct parcels;
+struct parcel_out; /* one that is on its way */
 
 /* How parcels travel: the layers above say. Both know a parcel by its two ranks and its number. */
 struct parcels_wire {
-  /* The parcel is taken over. */
-  shoal_status (*send)(struct parcels_wire *w, int peer, uint64_t number, struct tensor *parcel);
+  /* The parcel is taken over. Ends in one parcels_taken(), now or later, when nobody will read it any more. */
+  shoal_status (*send)(struct parcels_wire *w, int peer, uint64_t number, struct tensor *parcel,
+                       struct parcel_out *out);
   /* Ends in one parcels_came(), now or later; early, when the cancel is started. */
   void (*recv)(struct parcels_wire *w, int peer, uint64_t number, struct parcels *b, struct cancel *cancel);
   /* Runs that have ended, with no lock held: collective_runs_end() for them, here or elsewhere. */
@@ -59,6 +61,8 @@ void parcels_free(struct parcels *b);
 struct collective_transport *parcels_transport(struct parcels *b);
 /* A parcel, which is taken over, or why there is none. From any thread; merges are done on it. */
 void parcels_came(struct parcels *b, int peer, shoal_status s, struct tensor *parcel);
+/* From any thread. */
+void parcels_taken(struct parcel_out *out);
 /* A rank that is waited for; -1: none. */
 int parcels_missing(struct parcels *b);
 

@@ -368,24 +368,25 @@ def wrong(call, code, text):
 
 def a_member_is_lost(cluster):
     """The other ends with its name, at once; and the group works again when it is back."""
-    with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
-        made = [member("reduce", [1.0], t, group=15) for t in (0, 1)]
-        check(s.run(made), [[2.0]] * 2)
-        cluster.tasks["worker", 1].kill(signal.SIGKILL)
-        fails(lambda: s.run(made), (tf.errors.UnavailableError, tf.errors.AbortedError), "task:1")
-    cluster.tasks["worker", 1].process.wait()
-    cluster.tasks["worker", 1].start().wait()
-    across(cluster, [(0, 0), (1, 0)])
+    for hint in ("auto", "shoal:direct"):
+        with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
+            made = [member("reduce", [1.0], t, group=15, communication_hint=hint) for t in (0, 1)]
+            check(s.run(made), [[2.0]] * 2)
+            cluster.tasks["worker", 1].kill(signal.SIGKILL)
+            fails(lambda: s.run(made), (tf.errors.UnavailableError, tf.errors.AbortedError), "task:1")
+        cluster.tasks["worker", 1].process.wait()
+        cluster.tasks["worker", 1].start().wait()
+        across(cluster, [(0, 0), (1, 0)])
 
 
-def a_member_is_stopped():
+def a_member_is_stopped(hint="auto"):
     """A client of each task: the one that runs is told who does not answer; the one that was stopped is told that its step
     is over; then their steps meet again."""
     with Cluster(worker=["shoal"] * 2, flags=["--peer_timeout=2"]) as c:
         sessions, steps, got = [], [], {0: [], 1: []}
         for task in (0, 1):
             with tf.Graph().as_default():
-                made = member("reduce", values(task), task, v2=True, group=9)
+                made = member("reduce", values(task), task, v2=True, group=9, communication_hint=hint)
                 alone = tf.ConfigProto(device_filters=[f"/job:worker/task:{task}"])
                 sessions.append(tf.Session(c.target("worker", task), config=alone))
                 steps.append(lambda s=sessions[task], m=made: s.run(m))
@@ -412,6 +413,10 @@ def a_member_is_stopped():
         assert got == {0: ["well"] * 5, 1: ["well", "well", "over", "well", "well", "well"]}, got
         for s in sessions:
             s.close()
+
+
+def a_member_is_stopped_amid_messages():
+    a_member_is_stopped("shoal:direct")
 
 
 def three_tasks():
@@ -583,7 +588,7 @@ if __name__ == "__main__":
         code = report([(f.__name__.replace("_", " "), lambda f=f: f(c))
                        for f in (within_a_task, across_tasks, a_client_of_each_task, exchanges, communicators, large, odd_sizes, what_does_not_fit, waits_end,
                                  roles_change, only_messages_are_taken, sequences, a_member_is_lost)] +
-                      [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, three_tasks, in_shared_memory, many_together,
+                      [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, a_member_is_stopped_amid_messages, three_tasks, in_shared_memory, many_together,
                                                                   shapes_that_change, messages_of_bfloat16, steps_of_one,
                                                                   more_groups_than_there_is_memory_for,
                                                                   without_the_fast_path, another_leads, a_session_names_its_leader,

@@ -45,6 +45,7 @@ static const struct type *const FLOAT = &types[3];
 
 struct letter {
   struct tensor value;
+  struct parcel_out *out;
   bool is_there;
   struct parcels *waits; /* NULL: nobody does */
   struct cancel *cancel; /* of whoever waits */
@@ -71,7 +72,8 @@ struct crowd {
 
 static struct rank *rank_of(struct parcels_wire *w) { return (struct rank *)w; }
 
-static shoal_status send_parcel(struct parcels_wire *w, int peer, uint64_t number, struct tensor *t) {
+static shoal_status send_parcel(struct parcels_wire *w, int peer, uint64_t number, struct tensor *t,
+                                struct parcel_out *out) {
   struct rank *me = rank_of(w);
   struct crowd *c = me->crowd;
   struct letter *l = &c->letters[me->rank][peer][number];
@@ -82,12 +84,14 @@ static shoal_status send_parcel(struct parcels_wire *w, int peer, uint64_t numbe
   l->waits = NULL;
   if (!waits) {
     tensor_move(&l->value, t);
+    l->out = out;
     l->is_there = true;
   }
   pthread_mutex_unlock(&c->lock);
   if (waits) {
     cancel_deregister(l->cancel, &c->ranks[peer].hook[me->rank]);
     parcels_came(waits, me->rank, NULL, t);
+    if (out) parcels_taken(out);
   }
   return NULL;
 }
@@ -114,6 +118,7 @@ static void recv_parcel(struct parcels_wire *w, int peer, uint64_t number, struc
   me->waits[peer] = (struct waits){me, peer, number};
   pthread_mutex_lock(&c->lock);
   bool came = l->is_there;
+  struct parcel_out *out = came ? l->out : NULL;
   if (came) tensor_move(&value, &l->value);
   l->waits = came ? NULL : p;
   l->cancel = cancel;
@@ -125,6 +130,7 @@ static void recv_parcel(struct parcels_wire *w, int peer, uint64_t number, struc
   }
   pthread_mutex_unlock(&c->lock);
   if (came) parcels_came(p, peer, s, &value);
+  if (out) parcels_taken(out);
 }
 
 static void over(struct parcels_wire *w, struct collective_run *list) { collective_runs_end(list); }
@@ -150,7 +156,10 @@ static void crowd_free(struct crowd *c) {
   for (int r = 0; r < c->size; r++)
     for (int k = 0; k < c->size; k++)
       for (int i = 0; i < NUMBERS; i++)
-        if (c->letters[r][k][i].is_there) tensor_release(&c->letters[r][k][i].value);
+        if (c->letters[r][k][i].is_there) {
+          tensor_release(&c->letters[r][k][i].value);
+          if (c->letters[r][k][i].out) parcels_taken(c->letters[r][k][i].out);
+        }
   pthread_mutex_destroy(&c->lock);
   free(c);
 }
@@ -403,7 +412,7 @@ static void refuses_among(int size, struct tensor t, const char *text) {
   struct latch latch;
   latch_init(&latch, 1);
   start_one(c, &x, 0, 10, &latch);
-  ASSERT_OK(send_parcel(&c->ranks[1].wire, 0, 0, &t));
+  ASSERT_OK(send_parcel(&c->ranks[1].wire, 0, 0, &t, NULL));
   shoal_status s = latch_finish(&latch);
   assert_non_null(s);
   ASSERT_FAILS(s, shoal_status_code(s), text);

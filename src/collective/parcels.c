@@ -94,8 +94,9 @@ _Static_assert(PARCELLED_RANKS <= 64, "a bit for each");
 
 bool parcels_takes(enum collective_operation operation, int64_t n, size_t element, int size, int algorithm,
                    shoal_dtype wire) {
+  size_t most = size > 2 ? PARCELLED_BYTES_OF_MANY : PARCELLED_BYTES;
   return operation == OPERATION_ALL_REDUCE && size > 1 && size <= PARCELLED_RANKS && n > 0 &&
-         (wire || n <= (int64_t)(PARCELLED_BYTES / element)) && (algorithm < 0 || algorithm == ALGORITHM_DIRECT);
+         (wire || n <= (int64_t)(most / element)) && (algorithm < 0 || algorithm == ALGORITHM_DIRECT);
 }
 
 /* ---- items ---- */

@@ -45,8 +45,9 @@ struct parcels_wire {
 };
 
 enum {
-  PARCELLED_BYTES = 64 << 10, /* larger ones go by themselves */
-  PARCELLED_RANKS = 32,       /* in larger groups a message to each is more than a tree's */
+  PARCELLED_BYTES = 64 << 10,         /* larger ones go by themselves */
+  PARCELLED_BYTES_OF_MANY = 16 << 10, /* among more than two, where others carry fewer bytes */
+  PARCELLED_RANKS = 32,               /* in larger groups a message to each is more than a tree's */
 };
 
 /* Whether such a collective is one of these: the same on all ranks. algorithm: that it asks for; -1: none. Those that

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/stream_copy.h"
 #include "device/gate.h"
 #include "runtime/plan_internal.h"
 #include "runtime/variable_notes.h"
@@ -211,24 +212,14 @@ static bool same_args(const struct replay *r, const struct step *step) {
   return true;
 }
 
-struct feed_copy {
-  char *to;
-  const char *from;
-};
-
-static void copy_some(void *arg, int64_t begin, int64_t end) {
-  const struct feed_copy *c = arg;
-  memcpy(c->to + begin, c->from + begin, (size_t)(end - begin));
-}
-
-/* Large ones by several threads: that is a good part of a small step. */
+/* By one thread: helpers that wake up for it gain nothing. */
 static void feed(const struct replay *r, const struct step *step) {
-  enum { PIECE = 64 << 10, THREADS = 4 };
   for (int i = 0; i < r->map.n_feeds; i++) {
     const struct tensor *t = r->map.feed_args[i] >= 0 ? &step->args[r->map.feed_args[i]] : NULL;
+    struct buffer *to = r->capture->feeds.at[i];
     if (!t || !t->n) continue;
-    struct feed_copy c = {r->capture->feeds.at[i]->data, t->data};
-    pool_for_few(r->plan->device->intra, (int64_t)tensor_bytes(t), PIECE, THREADS, copy_some, &c);
+    if ((uintptr_t)to->data % 16) memcpy(to->data, t->data, tensor_bytes(t));
+    else stream_copy(to->data, t->data, tensor_bytes(t));
   }
 }
 

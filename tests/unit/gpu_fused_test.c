@@ -36,7 +36,7 @@ static shoal_tensor *run(const char *device, activation act, bool turned) {
   shoal_out out = act(g, shoal_bias_add(g, shoal_mat_mul_with(g, px, pw, &o), pb));
   shoal_pop_device(g);
   ASSERT_OK(shoal_graph_error(g));
-  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  ASSERT_OK(shoal_session_open(g, SHOAL_OPTIONS(shoal_session_options, .allow_soft_placement = true), &s));
   ASSERT_OK(shoal_session_step(s, SHOAL_FEED(px, x, pw, w, pb, b), SHOAL_FETCH(out, &y), NULL));
   shoal_tensor_unref(x);
   shoal_tensor_unref(w);

@@ -99,14 +99,22 @@ static __thread struct {
 } held[DEEPEST];
 static __thread int n_held;
 
+/* What comes after the last src/ of a path, which may have another above the tree; NULL: a program's. */
+static const char *after_src(const char *path) {
+  const char *last = NULL;
+  for (const char *at = path; (at = strstr(at, "src/")); at += 4) last = at + 4;
+  bool program = last && (strstr(last, "tests/") || strstr(last, "examples/") || strstr(last, "bench/"));
+  return program ? NULL : last;
+}
+
 /* "cluster/worker.c" of a path; a file that is not in src/ as it is. */
 static const char *in_tree(const char *file) {
-  const char *at = strstr(file, "src/");
-  return at ? at + 4 : file;
+  const char *at = after_src(file);
+  return at ? at : file;
 }
 
 static int rank_of(const char *path, struct lock_kind k) {
-  if (!strstr(path, "src/")) return OUTERMOST;
+  if (!after_src(path)) return OUTERMOST;
   for (int i = 0; i < INNERMOST; i++)
     if (!strcmp(order[i].file, k.file) && !strcmp(order[i].name, k.name)) return i;
   return INNERMOST;

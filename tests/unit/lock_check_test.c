@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 /* Two places of the order, and none. */
-static void make_outer(pthread_mutex_t *m) { lock_check_init(m, NULL, "&m->lock", "../src/cluster/master.c"); }
+static void make_outer(pthread_mutex_t *m) {
+  lock_check_init(m, NULL, "&m->lock", "/usr/src/shoal/src/cluster/master.c");
+}
 static void make_inner(pthread_mutex_t *m) { lock_check_init(m, NULL, "&p->lock", "../src/cluster/peer.c"); }
 static void make_leaf(pthread_mutex_t *m) { lock_check_init(m, NULL, "&x->lock", "../src/base/nowhere.c"); }
 

@@ -4,28 +4,19 @@
  *
  *   shoal launch --ps=0 --workers=3 -- build/examples/meet
  */
-#include <shoal/shoal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "common.h"
 
-static void check(shoal_status s) {
-  if (!s) return;
-  shoal_status_print(s);
-  exit(1);
-}
-
-int main(void) {
-  shoal_cluster *cluster;
-  shoal_server *server;
+int main(int argc, char **argv) {
+  struct cluster_flags where = {.coordination = true};
   char key[64], name[64];
-  setvbuf(stdout, NULL, _IOLBF, 0);
-  check(shoal_cluster_from_config(NULL, &cluster));
-  check(shoal_server_start(
-      SHOAL_OPTIONS(shoal_server_options, .cluster = shoal_cluster_json(cluster), .job = shoal_cluster_job(cluster),
-                    .task = shoal_cluster_task(cluster), .coordination_service = 1),
-      &server));
+  read_flags(argc, argv, "meet: tasks tell each other what they are called, and meet",
+             (const struct flag[]){CLUSTER_FLAGS(where), flags_end()});
+  shoal_cluster *cluster = find_cluster(&where);
+  if (!cluster)
+    refuse(
+        "nobody to meet: TF_CONFIG (shoal launch --ps=0 --workers=3 -- meet), or --worker_hosts and --job_name, say "
+        "who");
+  shoal_server *server = start_server(cluster, &where);
 
   snprintf(key, sizeof key, "names/%s/%d", shoal_cluster_job(cluster), shoal_cluster_task(cluster));
   snprintf(name, sizeof name, "process %d", (int)getpid());

@@ -4,13 +4,15 @@
  *
  *   shoal launch --ps=0 --workers=3 -- build/examples/meet
  */
+#include <unistd.h>
+
 #include "common.h"
 
 int main(int argc, char **argv) {
   struct cluster_flags where = {.coordination = true};
   char key[64], name[64];
-  read_flags(argc, argv, "meet: tasks tell each other what they are called, and meet",
-             (const struct flag[]){CLUSTER_FLAGS(where), flags_end()});
+  const struct flag flags[] = {CLUSTER_FLAGS(where), flags_end()};
+  read_flags(argc, argv, "meet: tasks tell each other what they are called, and meet", flags);
   shoal_cluster *cluster = find_cluster(&where);
   if (!cluster)
     refuse(

@@ -89,8 +89,8 @@ static void finish(struct iterator_errand *e, shoal_status s) {
   struct resource *r = &e->it->head;
   if (e->state) variant_unref(&e->state->head);
   free(e);
+  resource_unref(r); /* before the step ends, as in iterators.c */
   ctx_done(ctx, s);
-  resource_unref(r);
 }
 
 static shoal_status save(struct iterator_errand *e) {

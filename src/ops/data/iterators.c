@@ -162,8 +162,8 @@ static void request_end(struct next_request *q, shoal_status s) {
   }
   dataset_unref(q->data);
   free(q);
+  resource_unref(r); /* before the step ends, and with it perhaps the session whose devices the elements come from */
   ctx_done(ctx, s);
-  resource_unref(r);
 }
 
 /* Runs fn(q) when all that was asked before is done. */

@@ -164,8 +164,8 @@ static void request_end(struct shard_request *q, shoal_status s) {
   struct kernel_ctx *ctx = q->ctx;
   dataset_unref(q->data);
   free(q);
+  resource_unref(r); /* before the step ends, and with it perhaps the session whose devices the elements come from */
   ctx_done(ctx, s);
-  resource_unref(r);
 }
 
 /* Takes q out of those that wait, with the lock held; false when somebody else did. */

@@ -142,10 +142,11 @@ def restarted_ps():
     """A ps that is killed comes back while the workers go on."""
     with tempfile.TemporaryDirectory() as folder:
         script = SCRIPT.replace("exec sleep 1000", f"echo $$ >> {folder}/pids; exec sleep 1000")
+        open(f"{folder}/pids", "w").close()  # a worker may look before the ps has written
         job = Job(f"while [ $(wc -l < {folder}/pids) -lt 2 ]; do sleep 0.1; done", "--restarts=1",
                   program=["sh", "-c", script, "program"])
         end = time.time() + 60
-        while not os.path.exists(f"{folder}/pids") or not open(f"{folder}/pids").read():
+        while not open(f"{folder}/pids").read():
             assert time.time() < end
             time.sleep(0.05)
         os.kill(int(open(f"{folder}/pids").read()), signal.SIGKILL)

@@ -2,6 +2,7 @@
 one client and by a client of each, with TensorFlow's servers as members and as leaders; what does not fit is told to all,
 who does not come is not waited for, and a group works again afterwards."""
 # needs: tensorflow
+import contextlib
 import os
 import re
 import signal
@@ -382,13 +383,15 @@ def a_member_is_lost(cluster):
 def a_member_is_stopped(hint="auto"):
     """A client of each task: the one that runs is told who does not answer; the one that was stopped is told that its step
     is over; then their steps meet again."""
-    with Cluster(worker=["shoal"] * 2, flags=["--peer_timeout=2"]) as c:
-        sessions, steps, got = [], [], {0: [], 1: []}
+    sessions, steps, got = [], [], {0: [], 1: []}
+    # Sessions are closed before their servers are gone, whatever happens: TensorFlow's would wait for these.
+    with Cluster(worker=["shoal"] * 2, flags=["--peer_timeout=4"]) as c, contextlib.ExitStack() as opened:
         for task in (0, 1):
             with tf.Graph().as_default():
                 made = member("reduce", values(task), task, v2=True, group=9, communication_hint=hint)
                 alone = tf.ConfigProto(device_filters=[f"/job:worker/task:{task}"])
                 sessions.append(tf.Session(c.target("worker", task), config=alone))
+                opened.callback(sessions[task].close)
                 steps.append(lambda s=sessions[task], m=made: s.run(m))
 
         def until_well(task, times):
@@ -411,8 +414,6 @@ def a_member_is_stopped(hint="auto"):
         c.tasks["worker", 1].kill(signal.SIGCONT)
         run(5)
         assert got == {0: ["well"] * 5, 1: ["well", "well", "over", "well", "well", "well"]}, got
-        for s in sessions:
-            s.close()
 
 
 def a_member_is_stopped_amid_messages():

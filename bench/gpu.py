@@ -14,6 +14,8 @@ import statistics
 import subprocess
 import sys
 
+from run import spread
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 CASES = {"fed": "MLP 784-100-10, batch 100, fed and fetched",
          "resident": "MLP 784-100-10, data on the card",
@@ -41,15 +43,13 @@ class Side:
         self.p.wait()
 
 
-def spread(values):
-    low, _, high = statistics.quantiles(values, n=4) if len(values) >= 4 else (min(values), 0, max(values))
-    return 100 * (high - low) / 2 / statistics.median(values)
-
-
 def torch_python():
     python = os.environ.get("SHOAL_TORCH", sys.executable)
     found = subprocess.run([python, "-c", "import torch; torch.zeros(1, device='cuda')"], capture_output=True)
-    return python if found.returncode == 0 else None
+    if found.returncode == 0:
+        return python
+    print("PyTorch is not there: Shoal's side alone", file=sys.stderr)
+    return None
 
 
 def bench(case, args, torch):
@@ -73,13 +73,18 @@ def bench(case, args, torch):
     return {name: rates[name] for name in sides}
 
 
-def show(case, rates):
-    cells = [CASES[case]]
-    for name in SIDES:
+def head(sides):
+    print("| case | " + " | ".join(sides) + " | Shoal to the best |\n" + "|---" * (len(sides) + 2) + "|")
+
+
+def show(title, unit, sides, rates):
+    """A row of the table: the median of each side's rates, and how many times the best of the others Shoal's is."""
+    cells = [title]
+    for name in sides:
         r = rates.get(name)
-        cells.append(f"{statistics.median(r):,.0f} steps/s ±{spread(r):.0f}%" if r else "-")
-    others = [statistics.median(r) for name, r in rates.items() if name != "shoal"]
-    cells.append(f"{statistics.median(rates['shoal']) / max(others):.2f}x" if others and "shoal" in rates else "-")
+        cells.append(f"{statistics.median(r):,.0f} {unit}/s ±{spread(r):.0f}%" if r else "-")
+    others = [statistics.median(r) for name, r in rates.items() if name != "shoal" and r]
+    cells.append(f"{statistics.median(rates['shoal']) / max(others):.2f}x" if others and rates.get("shoal") else "-")
     print("| " + " | ".join(cells) + " |", flush=True)
 
 
@@ -91,12 +96,10 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.5)
     args = parser.parse_args()
     torch = torch_python()
-    if not torch:
-        print("PyTorch is not there: Shoal's side alone", file=sys.stderr)
-    print("| case | " + " | ".join(SIDES) + " | Shoal to the best |\n|---|---|---|---|---|")
+    head(SIDES)
     for case in CASES:
         if re.search(args.only, case):
-            show(case, bench(case, args, torch))
+            show(CASES[case], "steps", SIDES, bench(case, args, torch))
 
 
 if __name__ == "__main__":

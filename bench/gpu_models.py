@@ -11,11 +11,10 @@ names; without it there is Shoal's side alone.
 import argparse
 import os
 import re
-import statistics
 import subprocess
 import sys
 
-from gpu import spread, torch_python
+from gpu import head, show, torch_python
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CASES = {"gpt2": ("GPT-2 124M, 1,024 tokens, batch {}", "tokens"), "resnet50": ("ResNet-50, batch {}", "pictures")}
@@ -40,17 +39,6 @@ def commands(case, args, torch):
         yield f"torch {how}", [torch, os.path.join(HERE, "gpu_models_torch.py"), case, how, *size]
 
 
-def show(case, args, found):
-    title, unit = CASES[case]
-    cells = [title.format(args.batch or BATCH[case])]
-    for side in SIDES:
-        r = found.get(side)
-        cells.append(f"{statistics.median(r):,.0f} {unit}/s ±{spread(r):.0f}%" if r else "-")
-    others = [statistics.median(r) for side, r in found.items() if side != "shoal" and r]
-    cells.append(f"{statistics.median(found['shoal']) / max(others):.2f}x" if others and found["shoal"] else "-")
-    print("| " + " | ".join(cells) + " |", flush=True)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build")
@@ -61,9 +49,7 @@ def main():
     parser.add_argument("--torch", default="compile,eager", help="how PyTorch runs")
     args = parser.parse_args()
     torch = torch_python()
-    if not torch:
-        print("PyTorch is not there: Shoal's side alone", file=sys.stderr)
-    print("| case | " + " | ".join(SIDES) + " | Shoal to the best |\n|---|---|---|---|---|")
+    head(SIDES)
     for case in CASES:
         if not re.search(args.only, case):
             continue
@@ -71,7 +57,8 @@ def main():
         for _ in range(args.rounds):
             for side, command in commands(case, args, torch):
                 found.setdefault(side, []).extend(rates(command, CASES[case][1]))
-        show(case, args, found)
+        title, unit = CASES[case]
+        show(title.format(args.batch or BATCH[case]), unit, SIDES, found)
 
 
 if __name__ == "__main__":

@@ -28,13 +28,12 @@
 #include "base/file_root.h"
 #include "base/machine.h"
 #include "base/mem.h"
+#include "base/patience.h"
 
 enum {
   SPIN_NANOS = 50000,  /* how long to look out: longer than the small nodes between two products take */
   SPIN_LONG = 400000,  /* where cores are idle: longer than a worker's way to its parameter server and back */
   SPIN_PAUSES = 32,    /* between two looks at the clock */
-  SPIN_PATIENCE = 4,   /* vain tries in a row before looking out is given up */
-  SPIN_RETRY = 64,     /* one in so many is made all the same */
   HELP_LOOK = 4,       /* of so many loops one is measured */
   HELP_RETRY = 13,     /* of so many loops one has helpers all the same; odd, as steps have a few loops each */
   LONG_NANOS = 400000, /* a loop that computes for longer is long */
@@ -51,11 +50,11 @@ struct pool {
   pthread_cond_t wake;
   struct pool_task *ring; /* lock: cap is a power of two; waiting are [head, tail) */
   size_t cap;
-  _Atomic size_t head, tail;     /* written under the lock; a thread that looks out for work reads them without */
-  int idle;                      /* lock: threads asleep */
-  int spinning;                  /* lock: threads that look out for work */
-  atomic_int patience, given_up; /* of looking out: tries left, times not tried since */
-  atomic_llong help_gain;        /* nanoseconds that helpers spared of late; below 0: they are in the way */
+  _Atomic size_t head, tail; /* written under the lock; a thread that looks out for work reads them without */
+  int idle;                  /* lock: threads asleep */
+  int spinning;              /* lock: threads that look out for work */
+  struct patience patience;  /* of looking out */
+  atomic_llong help_gain;    /* nanoseconds that helpers spared of late; below 0: they are in the way */
   atomic_uint loops;
   bool stop; /* lock */
   int n_threads;
@@ -80,25 +79,21 @@ static inline void pause_briefly(void) {
 #endif
 }
 
-/* Looks for a moment whether it is time. Where that was in vain several times in a row, because loops are rare, long,
- * or the cores wanted by others, it is given up but for a try now and then. */
+/* Looks for a moment whether it is time. That is in vain where loops are rare, long, or the cores wanted by others. */
 static void spin_until(struct pool *p, int64_t nanos, bool (*is_time)(const void *), const void *arg) {
-  int patience = atomic_load_explicit(&p->patience, memory_order_relaxed);
-  if (!patience && atomic_fetch_add_explicit(&p->given_up, 1, memory_order_relaxed) % SPIN_RETRY) return;
-  int64_t end = 0;
-  for (;;) {
-    for (int i = 0; i < SPIN_PAUSES; i++) {
-      if (is_time(arg)) {
-        atomic_store_explicit(&p->patience, SPIN_PATIENCE, memory_order_relaxed);
-        return;
-      }
-      pause_briefly();
+  if (!patience_allows(&p->patience)) return;
+  bool came = false;
+  for (int64_t end = 0; !came;) {
+    for (int i = 0; !came && i < SPIN_PAUSES; i++) {
+      came = is_time(arg);
+      if (!came) pause_briefly();
     }
+    if (came) break;
     int64_t now = clock_ns();
     if (!end) end = now + nanos;
     if (now >= end) break;
   }
-  if (patience) atomic_store_explicit(&p->patience, patience - 1, memory_order_relaxed);
+  patience_learn(&p->patience, came);
 }
 
 static bool has_work(const void *pool) {

@@ -36,6 +36,7 @@
 #include "base/going_on.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/patience.h"
 #include "base/pool.h"
 #include "base/status.h"
 #include "base/vec.h"
@@ -279,22 +280,16 @@ static void run(struct rpc_event *e, uint64_t number) {
 }
 
 /* Where cores are idle, to look out for a while beats being woken, which takes 30 to 70 us: what a parameter server or
- * its worker waits for comes within some hundred. Given up, but for a try now and then, where it was in vain. */
+ * its worker waits for comes within some hundred. */
 static int look_out(struct epoll_event *ready, int most) {
-  enum { LOOK_OUT_NS = 300000, PATIENCE = 4, RETRY = 64 };
-  static int patience; /* the leader's */
-  static unsigned given_up;
+  enum { LOOK_OUT_NS = 300000 };
+  static struct patience patience;
   int64_t now = clock_ns(), end = now + LOOK_OUT_NS;
-  if (!machine_has_idle_cores(now) || (!patience && given_up++ % RETRY)) return 0;
-  for (; now < end; now = clock_ns()) {
-    int n = epoll_wait(loop.epoll, ready, most, 0);
-    if (n) {
-      patience = PATIENCE;
-      return n;
-    }
-  }
-  if (patience) patience--;
-  return 0;
+  if (!machine_has_idle_cores(now) || !patience_allows(&patience)) return 0;
+  int n = 0;
+  for (; !n && now < end; now = clock_ns()) n = epoll_wait(loop.epoll, ready, most, 0);
+  patience_learn(&patience, n != 0);
+  return n;
 }
 
 static void poll_sockets(int64_t until) {

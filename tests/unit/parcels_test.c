@@ -10,19 +10,12 @@
 #include "base/mem.h"
 #include "collective/parcel.h"
 #include "collective/parcels.h"
+#include "collective_types.h"
 
 enum { MOST = 8, NUMBERS = 512, MANY = 60 };
 
 /* ---- types ---- */
 
-#define ARITHMETIC(NAME, T)                                                                                           \
-  static void add_##NAME(const struct collective_arithmetic *a, void *out, const void *x, const void *y, int64_t n) { \
-    for (int64_t i = 0; i < n; i++) ((T *)out)[i] = (T)(((const T *)x)[i] + ((const T *)y)[i]);                       \
-  }                                                                                                                   \
-  static void fill_##NAME(void *to, int64_t n, int rank) {                                                            \
-    for (int64_t i = 0; i < n; i++)                                                                                   \
-      ((T *)to)[i] = (T)((1.0 / (3 + rank) + (double)(i * 7919 % 1009) * 1e-3 * (rank + 1)) * 8);                     \
-  }
 ARITHMETIC(byte, uint8_t)
 ARITHMETIC(short, uint16_t)
 ARITHMETIC(int, int32_t)
@@ -30,14 +23,8 @@ ARITHMETIC(float, float)
 ARITHMETIC(double, double)
 typedef _Complex double complex128;
 ARITHMETIC(complex128, complex128)
-#define TYPE(NAME, T) \
-  { {add_##NAME, NULL}, fill_##NAME, sizeof(T) }
-static const struct type {
-  struct collective_arithmetic sum;
-  void (*fill)(void *to, int64_t n, int rank);
-  size_t size;
-} types[] = {TYPE(byte, uint8_t), TYPE(short, uint16_t), TYPE(int, int32_t),
-             TYPE(float, float),  TYPE(double, double),  TYPE(complex128, complex128)};
+static const struct type types[] = {TYPE(byte, uint8_t), TYPE(short, uint16_t), TYPE(int, int32_t),
+                                    TYPE(float, float),  TYPE(double, double),  TYPE(complex128, complex128)};
 enum { TYPES = sizeof types / sizeof *types };
 static const struct type *const FLOAT = &types[3];
 

@@ -13,19 +13,12 @@
 #include "base/latch.h"
 #include "base/mem.h"
 #include "collective/shared_group.h"
+#include "collective_types.h"
 
 enum { MOST = 8 };
 
 /* ---- types ---- */
 
-#define ARITHMETIC(NAME, T)                                                                                           \
-  static void add_##NAME(const struct collective_arithmetic *a, void *out, const void *x, const void *y, int64_t n) { \
-    for (int64_t i = 0; i < n; i++) ((T *)out)[i] = (T)(((const T *)x)[i] + ((const T *)y)[i]);                       \
-  }                                                                                                                   \
-  static void fill_##NAME(void *to, int64_t n, int rank) {                                                            \
-    for (int64_t i = 0; i < n; i++)                                                                                   \
-      ((T *)to)[i] = (T)((1.0 / (3 + rank) + (double)(i * 7919 % 1009) * 1e-3 * (rank + 1)) * 8);                     \
-  }
 typedef _Complex float complex64;
 typedef _Complex double complex128;
 ARITHMETIC(byte, uint8_t)
@@ -36,14 +29,9 @@ ARITHMETIC(float, float)
 ARITHMETIC(double, double)
 ARITHMETIC(complex64, complex64)
 ARITHMETIC(complex128, complex128)
-#define TYPE(NAME, T) \
-  { {add_##NAME, NULL}, fill_##NAME, sizeof(T) }
-static const struct type {
-  struct collective_arithmetic sum;
-  void (*fill)(void *to, int64_t n, int rank);
-  size_t size;
-} types[] = {TYPE(byte, uint8_t), TYPE(short, uint16_t), TYPE(int, int32_t),         TYPE(long, int64_t),
-             TYPE(float, float),  TYPE(double, double),  TYPE(complex64, complex64), TYPE(complex128, complex128)};
+static const struct type types[] = {TYPE(byte, uint8_t),        TYPE(short, uint16_t),       TYPE(int, int32_t),
+                                    TYPE(long, int64_t),        TYPE(float, float),          TYPE(double, double),
+                                    TYPE(complex64, complex64), TYPE(complex128, complex128)};
 static const struct type *const FLOAT = &types[4];
 
 static void mean_of(const struct collective_arithmetic *a, void *sum, int members, int64_t n) {

@@ -149,8 +149,6 @@ void cuda_let_go(struct cuda_device *c, uint64_t last);
 
 /* ---- kernels ---- */
 
-shoal_status cuda_turns_find(struct cuda_device *c);
-shoal_status cuda_views_find(struct cuda_device *c); /* after the modules are loaded */
 shoal_status cuda_copy_view(struct device *d, const struct strided *s, const struct tensor *to, int64_t to_at,
                             const struct tensor *from, int64_t from_at);
 
@@ -164,6 +162,9 @@ void cuda_modules_free(struct cuda_device *c);
 /* A function of a .cu file, by name and types: NAME, NAME_TYPE or NAME_TYPE_TYPE. NOT_FOUND names it. */
 shoal_status cuda_function(struct cuda_device *c, const char *file, const char *name, shoal_dtype a, shoal_dtype b,
                            CUfunction *out);
+/* NAME_1, NAME_2, NAME_4, ...: n functions of a file, each for elements of so many bytes; and that for a size. */
+shoal_status cuda_functions_by_size(struct cuda_device *c, const char *file, const char *name, int n, CUfunction *out);
+CUfunction cuda_for_size(const CUfunction *of, int n, size_t size);
 /* Were there any when this was built? */
 bool cuda_has_kernels(void);
 

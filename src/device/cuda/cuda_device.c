@@ -243,8 +243,8 @@ static shoal_status start(struct cuda_device *c, struct device *d, const struct 
   c->teller = cuda_teller_new(c);
   c->pinned = cuda_pinned_new(c);
   TRY(cuda_modules_load(c));
-  TRY(cuda_views_find(c));
-  TRY(cuda_turns_find(c));
+  TRY(cuda_functions_by_size(c, "views", "view", CUDA_VIEWS, c->views));
+  TRY(cuda_functions_by_size(c, "turn", "turn", CUDA_TURNS, c->turns));
   return cuda_blas_new(c, d, &c->blas);
 }
 

@@ -53,3 +53,18 @@ shoal_status cuda_function(struct cuda_device *c, const char *file, const char *
   if (cuda_fatbins[i].name && !c->api->module_function(out, c->modules[i], full)) return NULL;
   return NOT_FOUND("There is no kernel %s of %s for the card", full, file);
 }
+
+shoal_status cuda_functions_by_size(struct cuda_device *c, const char *file, const char *name, int n, CUfunction *out) {
+  char full[32];
+  for (int i = 0; i < n; i++) {
+    snprintf(full, sizeof full, "%s_%d", name, 1 << i);
+    TRY(cuda_function(c, file, full, 0, 0, &out[i]));
+  }
+  return NULL;
+}
+
+CUfunction cuda_for_size(const CUfunction *of, int n, size_t size) {
+  int i = 0;
+  while (i < n - 1 && size > (size_t)1 << i) i++;
+  return of[i];
+}

@@ -1,30 +1,13 @@
 /* Matrices turned round on a card: turn.cu. What channels first and channels last come down to, and filters. */
-#include <stdio.h>
-
 #include "device/cuda/cuda_kernel.h"
 
 enum { TILE = 32, MOST_GRID_Y = 65535 };
 
-shoal_status cuda_turns_find(struct cuda_device *c) {
-  char name[16];
-  for (int i = 0; i < CUDA_TURNS; i++) {
-    snprintf(name, sizeof name, "turn_%d", 1 << i);
-    TRY(cuda_function(c, "turn", name, 0, 0, &c->turns[i]));
-  }
-  return NULL;
-}
-
-static CUfunction turn_of(const struct cuda_device *c, size_t size) {
-  int i = 0;
-  while (i < CUDA_TURNS - 1 && size > (size_t)1 << i) i++;
-  return c->turns[i];
-}
-
 shoal_status cuda_turn_queue(struct cuda_device *c, size_t size, void *from, void *to, struct cuda_matrices m) {
   int64_t tiles = ((m.rows + TILE - 1) / TILE) * ((m.cols + TILE - 1) / TILE);
   if (!m.batch || !tiles) return NULL;
-  return cuda_launch(c, turn_of(c, size), (unsigned)tiles, (unsigned)MIN(m.batch, MOST_GRID_Y), CUDA_BLOCK,
-                     (void *[]){&from, &to, &m.batch, &m.rows, &m.cols});
+  return cuda_launch(c, cuda_for_size(c->turns, CUDA_TURNS, size), (unsigned)tiles, (unsigned)MIN(m.batch, MOST_GRID_Y),
+                     CUDA_BLOCK, (void *[]){&from, &to, &m.batch, &m.rows, &m.cols});
 }
 
 static shoal_status queue(struct cuda_device *c, const struct tensor *from, const struct tensor *to,

@@ -1,6 +1,4 @@
 /* Copies between views on a card: views.cu. */
-#include <stdio.h>
-
 #include "device/cuda/cuda_kernel.h"
 #include "tensor/strided.h"
 
@@ -64,22 +62,6 @@ static bool is_turn(const struct cuda_view *v, size_t size, struct cuda_matrices
          (!r || (v->to[0] == each && v->from[0] == each));
 }
 
-shoal_status cuda_views_find(struct cuda_device *c) {
-  char name[16];
-  for (int i = 0; i < CUDA_VIEWS; i++) {
-    snprintf(name, sizeof name, "view_%d", 1 << i);
-    TRY(cuda_function(c, "views", name, 0, 0, &c->views[i]));
-  }
-  return NULL;
-}
-
-/* Sizes are powers of two: the number of the function is the logarithm. */
-static CUfunction view_of(const struct cuda_device *c, size_t size) {
-  int i = 0;
-  while (i < CUDA_VIEWS - 1 && size > (size_t)1 << i) i++;
-  return c->views[i];
-}
-
 static shoal_status queue_view(struct cuda_device *c, struct cuda_view *v, const struct tensor *to, int64_t to_at,
                                const struct tensor *from, int64_t from_at) {
   size_t size = dtype_size((shoal_dtype)to->dtype);
@@ -89,7 +71,8 @@ static shoal_status queue_view(struct cuda_device *c, struct cuda_view *v, const
   TRY(cuda_use(c, from));
   if (is_turn(v, size, &m)) return cuda_turn_queue(c, size, of, at, m);
   size = widen(v, size, (uintptr_t)at | (uintptr_t)of);
-  return cuda_launch(c, view_of(c, size), cuda_blocks(c, v->n), 1, CUDA_BLOCK, (void *[]){&at, &of, v});
+  return cuda_launch(c, cuda_for_size(c->views, CUDA_VIEWS, size), cuda_blocks(c, v->n), 1, CUDA_BLOCK,
+                     (void *[]){&at, &of, v});
 }
 
 shoal_status cuda_copy_view(struct device *d, const struct strided *s, const struct tensor *to, int64_t to_at,

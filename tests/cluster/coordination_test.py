@@ -165,14 +165,15 @@ def values_from_c():
 
 
 def barriers_from_c():
-    """Who does not come is named; others know each other by names of tasks; what has passed has passed."""
+    """Who does not come is named; others know each other by names of tasks; what has passed has passed. The first to come
+    says how long all wait: so the two that come say the same."""
     at = addresses(3)
     some = "/job:worker/task:0,/job:worker/task:2"
     texts = ended(
-        told(at, 0, "barrier=all=700", "barrier=all=60000", f"barrier=some=60000={some}", "barrier=odd=100=/cpu:0",
-             "barrier=strange=60000=/job:ps/task:0", "barrier=end=60000"),
+        told(at, 0, "set=begun=1", "barrier=all=3000", "barrier=all=60000", f"barrier=some=60000={some}",
+             "barrier=odd=100=/cpu:0", "barrier=strange=60000=/job:ps/task:0", "barrier=end=60000"),
         told(at, 1, "until=go", "barrier=all=60000", "barrier=end=60000"),
-        told(at, 2, "barrier=all=60000", f"barrier=some=60000={some}", "set=go=1", "barrier=end=60000"))
+        told(at, 2, "until=begun", "barrier=all=3000", f"barrier=some=60000={some}", "set=go=1", "barrier=end=60000"))
     late = "barrier: DEADLINE_EXCEEDED: coordination by /job:worker/replica:0/task:0: 'all': "
     for text in texts:
         assert late in text and "/job:worker/replica:0/task:1\n" in text and text.endswith("barrier: end\n"), text

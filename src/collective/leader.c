@@ -67,8 +67,9 @@ struct leader {
 
 /* Who is to be told what, without the lock. */
 struct outcome {
-  struct leader_wait *others;  /* what the asker is told */
-  struct leader_wait *evicted; /* that there was no room */
+  struct leader_wait *others;    /* what the asker is told */
+  struct leader_wait *evicted;   /* that there was no room */
+  struct leader_wait *displaced; /* that their group is another now */
 };
 
 struct leader *leader_new(void) {
@@ -309,6 +310,13 @@ static void tell_evicted(const struct outcome *o, const struct leader_table *t) 
   shoal_status_free(s);
 }
 
+static void tell_displaced(const struct outcome *o, int group_key) {
+  if (!o->displaced) return;
+  shoal_status s = STATUS(SHOAL_ABORTED, "Collective group %d has changed", group_key);
+  tell_all(o->displaced, s, NULL, -1);
+  shoal_status_free(s);
+}
+
 /* ---- groups ---- */
 
 static int by_rank(const void *a, const void *b) {
@@ -523,7 +531,7 @@ static shoal_status find_roll(struct leader *l, const struct instance_question *
   shoal_status s = r ? check_instance(r, q) : NULL;
   if (r && !s) s = check_part(r, q, rank);
   if (r && (r->size != q->group_size || (s && is_settled(r)))) { /* of a group that is no more, or of another program */
-    o->others = roll_drop(l, r);
+    o->displaced = roll_drop(l, r);
     r = NULL;
     shoal_status_free(s);
     s = NULL;
@@ -582,10 +590,9 @@ void leader_ask_instance(struct leader *l, const struct instance_question *q, st
   bool waits = w->roll != NULL;
   pthread_mutex_unlock(&l->lock);
   tell_evicted(&o, &l->instances);
-  if (waits && o.others) s = STATUS(SHOAL_ABORTED, "Collective group %d has changed", q->group_key);
+  tell_displaced(&o, q->group_key);
   tell_all(o.others, s, NULL, source);
   if (!waits) w->done(w, s, NULL, source);
-  else shoal_status_free(s);
 }
 
 /* ---- tasks that are lost ---- */

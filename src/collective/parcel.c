@@ -44,7 +44,7 @@ bool parcel_next(struct parcel_reader *r, struct parcel_entry *e, const char **e
   enum { LARGEST = 16 }; /* of elements */
   if (r->i == r->n) return false;
   memcpy(e, r->data + parcel_head(r->i), sizeof *e);
-  if (e->element == 0 || e->element > LARGEST || e->n < 0 || (uint64_t)e->n > r->bytes * (size_t)r->size) return false;
+  if (e->element == 0 || e->element > LARGEST || e->n < 1 || (uint64_t)e->n > r->bytes * (size_t)r->size) return false;
   int64_t n = e->n;
   if (e->stage < PARCEL_ROUND) n = parcel_piece(n, e->stage == PARCEL_SUM ? r->from : r->to, r->size).n;
   size_t room = parcel_room(n, e->element);

@@ -17,7 +17,11 @@
 #include "collective/parcel.h"
 #include "collective/pairs.h"
 
-enum { BUCKETS = 256, MOST_BYTES = 1 << 20 }; /* of a parcel, about */
+enum {
+  BUCKETS = 256,
+  MOST_BYTES = 1 << 20,  /* of a parcel, about */
+  MOST_AHEAD = 64 << 10, /* collectives that others have come to and this rank has not */
+};
 
 struct parcel_in { /* a parcel that came */
   struct parcel_in *next;
@@ -58,9 +62,10 @@ struct parcel_item {
   int untaken;                /* parcels with it that are on their way */
   uint64_t has_sum;           /* of ranks, by bit */
   struct parcel_part {
-    const char *data; /* NULL: has not come */
-    struct parcel_in *from;
-  } parts[]; /* [size] */
+    bool came;
+    struct parcel_in *from; /* NULL: has not come, or is let go of */
+    size_t at;              /* where its elements stand in that */
+  } parts[];                /* [size] */
 };
 
 struct parcels {
@@ -81,6 +86,7 @@ struct parcels {
   struct parcel_item *buckets[BUCKETS];
   struct parcel_item *queue, *last_queued;
   struct parcel_item *ended, *last_ended;
+  int ahead;   /* items that this rank has not come to */
   char *spare; /* a sum that may not be written to its place yet, and those that wait; NULL: of two ranks */
   size_t spare_step;
   struct parcels_peer {
@@ -101,9 +107,10 @@ bool parcels_takes(enum collective_operation operation, int64_t n, size_t elemen
 
 /* ---- items ---- */
 
+/* Others choose all three: a sum of them, say, would let one take another back. */
 static struct parcel_item **bucket(struct parcels *b, int instance_key, uint64_t frame, uint64_t iter) {
-  uint64_t key = (uint64_t)(uint32_t)instance_key ^ frame * 31 ^ iter << 32;
-  return &b->buckets[hash_keyed_number(key) >> 56];
+  const uint64_t key[] = {(uint32_t)instance_key, frame, iter};
+  return &b->buckets[hash_keyed(key, sizeof key, 0) >> 56];
 }
 
 static struct parcel_item *find(struct parcels *b, int instance_key, uint64_t frame, uint64_t iter) {
@@ -117,6 +124,7 @@ static bool has_rounds(const struct parcels *b, shoal_dtype wire) {
   return !wire && b->size > 2 && (b->size & (b->size - 1)) == 0;
 }
 
+/* Made, it is one that this rank has not come to. */
 static struct parcel_item *find_or_make(struct parcels *b, const struct parcel_entry *e) {
   struct parcel_item *x = find(b, e->instance_key, e->frame, e->iter);
   if (x) return x;
@@ -129,6 +137,7 @@ static struct parcel_item *find_or_make(struct parcels *b, const struct parcel_e
   x->has_rounds = e->stage >= PARCEL_ROUND;
   struct parcel_item **at = bucket(b, e->instance_key, e->frame, e->iter);
   x->next = *at;
+  b->ahead++;
   return *at = x;
 }
 
@@ -137,6 +146,8 @@ static void arrival_unref(struct parcel_in *a) {
   tensor_release(&a->value);
   block_free(a);
 }
+
+static const char *elements_of(const struct parcel_part *p) { return (const char *)p->from->value.data + p->at; }
 
 static void let_go_of_part(struct parcel_item *x, int rank) {
   if (x->parts[rank].from) arrival_unref(x->parts[rank].from);
@@ -170,6 +181,11 @@ static bool fail(struct parcels *b, shoal_status s) {
 static shoal_status they_differ(const struct parcels *b, int peer) {
   return INVALID("%s (rank %d) has come to it with another operation, type or shape", b->wire->name(b->wire, peer),
                  peer);
+}
+
+static shoal_status too_far_ahead(const struct parcels *b, int peer) {
+  return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s (rank %d) is more than %d collectives ahead of this task",
+                b->wire->name(b->wire, peer), peer, MOST_AHEAD);
 }
 
 static shoal_status nonsense(const struct parcels *b, int peer) {
@@ -316,7 +332,7 @@ static void sum_rounded(const struct parcels *b, const struct parcel_item *x, fl
     round_to_wire(rounded, (const float *)run->in + p.at + at, n);
     for (int r = 0; r < b->size; r++) {
       sources[r] = (const char *)(room + r * BLOCK);
-      widen(room + r * BLOCK, r == b->rank ? rounded : (const bf16 *)x->parts[r].data + at, n);
+      widen(room + r * BLOCK, r == b->rank ? rounded : (const bf16 *)elements_of(&x->parts[r]) + at, n);
     }
     pairs_sum(run->arithmetic, sources, b->size, sizeof(float), n, (char *)out, (char *)(room + b->size * BLOCK),
               BLOCK * sizeof(float));
@@ -337,7 +353,7 @@ static void sum_piece(struct parcels *b, struct parcel_item *x) {
   struct parcel_piece p = parcel_piece(x->n, b->rank, b->size);
   const char *sources[PARCELLED_RANKS], *own = (const char *)run->in + (size_t)p.at * x->element;
   char *out = (char *)run->out + (size_t)p.at * x->element;
-  for (int r = 0; r < b->size; r++) sources[r] = r == b->rank ? own : x->parts[r].data;
+  for (int r = 0; r < b->size; r++) sources[r] = r == b->rank ? own : elements_of(&x->parts[r]);
   char *to = b->size > 2 && own == out ? b->spare : out;
   pairs_sum(run->arithmetic, sources, b->size, x->element, p.n, to, b->spare + b->spare_step, b->spare_step);
   if (run->arithmetic->final) run->arithmetic->final(run->arithmetic, to, run->members, p.n);
@@ -352,9 +368,10 @@ static void end_if_over(struct parcels *b, struct parcel_item *x) {
 /* What it has now goes to the next one, or is the sum. Until it has gone nothing is added to it. */
 static void next_round(struct parcels *b, struct parcel_item *x) {
   const struct collective_run *run = x->run;
-  const char *theirs = x->parts[partner(b, x->round)].data, *own = x->round ? run->out : run->in;
+  const struct parcel_part *part = &x->parts[partner(b, x->round)];
+  if (!part->came) return;
+  const char *theirs = elements_of(part), *own = x->round ? run->out : run->in;
   bool is_first = !(b->rank >> x->round & 1);
-  if (!theirs) return;
   run->arithmetic->merge(run->arithmetic, run->out, is_first ? own : theirs, is_first ? theirs : own, x->n);
   let_go_of_part(x, partner(b, x->round));
   if (1 << ++x->round < b->size) {
@@ -388,8 +405,8 @@ static bool is_sane(const struct parcels *b, const struct parcel_entry *e, int p
 }
 
 static shoal_status take_brought(struct parcels *b, struct parcel_item *x, struct parcel_in *a, const char *data) {
-  if (x->parts[a->peer].data) return nonsense(b, a->peer);
-  x->parts[a->peer] = (struct parcel_part){data, a};
+  if (x->parts[a->peer].came) return nonsense(b, a->peer);
+  x->parts[a->peer] = (struct parcel_part){true, a, (size_t)(data - (const char *)a->value.data)};
   a->uses++;
   x->brought++;
   if (x->run) b->peers[a->peer].misses--;
@@ -428,6 +445,7 @@ static shoal_status take(struct parcels *b, struct parcel_in *a) {
   while (parcel_next(&r, &e, &data)) {
     if (!is_sane(b, &e, a->peer)) return nonsense(b, a->peer);
     struct parcel_item *x = find_or_make(b, &e);
+    if (b->ahead > MOST_AHEAD) return too_far_ahead(b, a->peer);
     if (x->has_rounds != (e.stage >= PARCEL_ROUND)) return they_differ(b, a->peer);
     if (x->n != e.n || x->element != e.element) return they_differ(b, a->peer);
     if (e.stage == PARCEL_SUM) TRY(take_sum(b, x, a->peer, data));
@@ -441,7 +459,7 @@ static shoal_status take(struct parcels *b, struct parcel_in *a) {
 /* Who has come to it before; -1: nobody. */
 static int who_came(const struct parcels *b, const struct parcel_item *x) {
   int r = 0;
-  while (r < b->size && !x->parts[r].data) r++;
+  while (r < b->size && !x->parts[r].came) r++;
   return r < b->size ? r : -1;
 }
 
@@ -457,10 +475,11 @@ static shoal_status enter(struct parcels *b, struct collective_run *run) {
   if (x->n != e.n || x->element != e.element || x->has_rounds != (e.stage == PARCEL_ROUND))
     return they_differ(b, MAX(who_came(b, x), 0));
   x->run = run;
+  b->ahead--;
   for (int k = 0; x->has_rounds && 1 << k < b->size; k++)
-    b->peers[partner(b, k)].misses += !x->parts[partner(b, k)].data;
+    b->peers[partner(b, k)].misses += !x->parts[partner(b, k)].came;
   for (int r = 0; !x->has_rounds && r < b->size; r++)
-    if (r != b->rank) b->peers[r].misses += !x->parts[r].data + (b->size > 2);
+    if (r != b->rank) b->peers[r].misses += !x->parts[r].came + (b->size > 2);
   enqueue(b, x, (int)e.stage);
   return NULL;
 }
@@ -516,6 +535,7 @@ static struct collective_run *take_all(struct parcels *b) {
       block_free(x);
     }
   memset(b->buckets, 0, sizeof b->buckets);
+  b->ahead = 0;
   b->queue = b->last_queued = NULL;
   return list;
 }
@@ -576,21 +596,13 @@ static struct parcel_in *in_order(struct parcel_in *came) {
 }
 
 /* What waits with a parcel waits with a copy: its sender's collectives end when it is let go of, and may be waited for
- * by those that this rank has not come to. */
-static shoal_status keep(struct parcels *b, struct parcel_in *a) {
+ * by those that this rank has not come to. Its head is not read again: a sender that shares memory may have changed
+ * it. */
+static shoal_status keep(struct parcel_in *a) {
   struct tensor copy;
-  struct parcel_reader r;
-  struct parcel_entry e;
-  const char *data;
   if (a->uses == 1) return NULL;
   TRY(tensor_new_like(&copy, SHOAL_UINT8, &a->value));
   memcpy(copy.data, a->value.data, (size_t)copy.n);
-  parcel_read(&r, copy.data, (size_t)copy.n, a->peer, b->rank, b->size);
-  while (parcel_next(&r, &e, &data)) {
-    struct parcel_item *x = find(b, e.instance_key, e.frame, e.iter);
-    struct parcel_part *p = x ? &x->parts[a->peer] : NULL;
-    if (p && p->from == a) p->data = (const char *)copy.data + (p->data - (const char *)a->value.data);
-  }
   tensor_release(&a->value);
   tensor_move(&a->value, &copy);
   return NULL;
@@ -600,7 +612,7 @@ static shoal_status take_arrivals(struct parcels *b, struct parcel_in **came) {
   for (struct parcel_in *a; (a = *came);) {
     *came = a->next;
     shoal_status s = take(b, a);
-    if (!s) s = keep(b, a);
+    if (!s) s = keep(a);
     pthread_mutex_lock(&b->lock);
     b->peers[a->peer].is_asked = false; /* not before: what it brought may be all that is missed */
     pthread_mutex_unlock(&b->lock);

@@ -179,6 +179,26 @@ static void instances(void **state) {
   leader_free(l);
 }
 
+/* Of a group that is no more, by a member of the one in its place that is complete by itself. */
+static void who_waits_is_told_that_the_group_is_another(void **state) {
+  struct leader *l = leader_new();
+  struct asked a, b;
+  for (int task = 0; task < 2; task++) join(l, task ? &b : &a, 1, 2, task, 1);
+  forget(&a);
+  forget(&b);
+  ask(l, &a, question(0, true));
+  leader_lose_task(l, "/job:worker/replica:0/task:1");
+  join(l, &b, 1, 1, 2, 1);
+  forget(&b);
+  struct instance_question q = question(2, true);
+  q.group_size = 1;
+  ask(l, &b, q);
+  assert_true(b.answered && !b.status && b.source == 0);
+  assert_true(a.answered);
+  ASSERT_FAILS(a.status, SHOAL_ABORTED, "group 1 has changed");
+  leader_free(l);
+}
+
 static void broadcasts_have_one_source(void **state) {
   struct leader *l = leader_new();
   struct asked a, b;
@@ -317,7 +337,7 @@ static void groups_of_thousands(void **state) {
 
 RUN_TESTS(cmocka_unit_test(all_are_told_in_order_of_rank), cmocka_unit_test(who_is_lost_is_waited_for),
           cmocka_unit_test(what_does_not_fit_is_told_to_all), cmocka_unit_test(instances),
-          cmocka_unit_test(broadcasts_have_one_source), cmocka_unit_test(who_leaves_is_not_waited_for),
-          cmocka_unit_test(there_is_a_bound), cmocka_unit_test(a_source_does_not_receive),
-          cmocka_unit_test(who_has_most_makes_room), cmocka_unit_test(a_member_tells_little),
-          cmocka_unit_test(groups_of_thousands))
+          cmocka_unit_test(who_waits_is_told_that_the_group_is_another), cmocka_unit_test(broadcasts_have_one_source),
+          cmocka_unit_test(who_leaves_is_not_waited_for), cmocka_unit_test(there_is_a_bound),
+          cmocka_unit_test(a_source_does_not_receive), cmocka_unit_test(who_has_most_makes_room),
+          cmocka_unit_test(a_member_tells_little), cmocka_unit_test(groups_of_thousands))

@@ -450,6 +450,79 @@ static void test_what_makes_no_sense_is_refused(void **state) {
   }
 }
 
+/* ---- a sender that writes on ---- */
+
+/* What it has sent lies in memory that it shares; when that is let go of, something else is there. */
+static void scribble(struct buffer *b) { memset(b->owner, 0xff, 4096); }
+
+static void (*whole_merge)(const struct collective_arithmetic *a, void *out, const void *x, const void *y, int64_t n);
+static char *shared;
+
+/* While one of the collectives is summed it says something else of the other: first that it is a third, then that both
+ * are the other. */
+static void merge_and_change(const struct collective_arithmetic *a, void *out, const void *x, const void *y,
+                             int64_t n) {
+  struct parcel_entry e;
+  memcpy(&e, shared + parcel_head(0), sizeof e);
+  if (e.frame) parcel_put(shared, 1, &e);
+  else parcel_put(shared, 0, &(struct parcel_entry){.n = 10, .instance_key = 8, .element = 4});
+  whole_merge(a, out, x, y, n);
+}
+
+static void test_a_parcel_that_changes_is_read_once(void **state) {
+  for (unsigned frame = 0; frame < 2; frame++) {
+    struct crowd *c = crowd_new(2);
+    struct part_run x[2];
+    struct latch latch;
+    struct collective_arithmetic sum = FLOAT->sum;
+    const struct parcel_entry e[] = {{.frame = frame, .n = 10, .instance_key = 9, .element = 4},
+                                     {.n = 10, .instance_key = 5, .element = 4}};
+    latch_init(&latch, 2);
+    shared = aligned_alloc(64, 4096);
+    struct tensor whole = letter_of(e, 2, 4096), t = whole;
+    memcpy(shared, whole.data, 4096);
+    tensor_release(&whole);
+    t.data = shared;
+    t.buffer = buffer_wrap(shared, 4096, NULL, scribble, shared);
+    for (int i = 0; i < 10; i++) ((float *)(shared + parcel_head(2)))[i] = 100;
+    whole_merge = sum.merge;
+    sum.merge = merge_and_change;
+    prepare(&x[0], &c->ranks[0], FLOAT, 10, 5, false, &latch);
+    x[0].run.arithmetic = &sum;
+    collective_run_start(&x[0].run);
+    ASSERT_OK(send_parcel(&c->ranks[1].wire, 0, 0, &t, NULL));
+    prepare(&x[1], &c->ranks[0], FLOAT, 10, 9, false, &latch);
+    x[1].run.id.frame = frame;
+    collective_run_start(&x[1].run);
+    for (int k = 0; k < 2; k++) { /* what rank 0 has sent is taken */
+      struct letter *l = &c->letters[0][1][k];
+      l->is_there = false;
+      tensor_release(&l->value);
+      parcels_taken(l->out);
+    }
+    ASSERT_OK(latch_finish(&latch));
+    for (int i = 0; i < 10; i++) assert_true(((const float *)x[1].run.out)[i] == 100 + ((const float *)x[1].run.in)[i]);
+    for (int i = 0; i < 2; i++) let_go(&x[i]);
+    crowd_free(c);
+    free(shared);
+  }
+}
+
+/* Entries of which each would be a collective of its own: of as many as can be sent, no more are kept than one can be
+ * ahead, and names that are chosen so that they fell into one place take no longer. */
+static void test_there_is_an_end_to_being_ahead(void **state) {
+  enum { N = 200000 };
+  struct parcel_entry *e = mem_zalloc(N, sizeof *e);
+  for (uint64_t i = 0; i < N; i++)
+    e[i] = (struct parcel_entry){
+        .frame = i * 0xef7bdef7bdef7bdfu << 32, .iter = i, .n = 1, .instance_key = 6, .element = 1};
+  struct tensor t = letter_of(e, N, parcel_head(N) + (size_t)N * PARCEL_LINE);
+  refuses(t, "one (rank 1) is more than 65536 collectives ahead");
+  e[0].n = 0;
+  refuses(letter_of(e, 1, 4096), "one (rank 1) sends what is no parcel");
+  free(e);
+}
+
 static void test_which_are_taken(void **state) {
   assert_true(parcels_takes(OPERATION_ALL_REDUCE, 1024, 4, 2, -1, 0));
   assert_true(parcels_takes(OPERATION_ALL_REDUCE, 1024, 4, 2, ALGORITHM_DIRECT, 0));
@@ -467,4 +540,6 @@ static void test_which_are_taken(void **state) {
 RUN_TESTS(cmocka_unit_test(test_all_come_in_any_order), cmocka_unit_test(test_those_that_come_together_are_one_message),
           cmocka_unit_test(test_shapes_that_differ_are_told),
           cmocka_unit_test(test_what_is_given_up_ends_and_all_after_it), cmocka_unit_test(test_messages_of_bfloat16),
-          cmocka_unit_test(test_what_makes_no_sense_is_refused), cmocka_unit_test(test_which_are_taken))
+          cmocka_unit_test(test_what_makes_no_sense_is_refused),
+          cmocka_unit_test(test_a_parcel_that_changes_is_read_once),
+          cmocka_unit_test(test_there_is_an_end_to_being_ahead), cmocka_unit_test(test_which_are_taken))

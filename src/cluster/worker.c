@@ -380,7 +380,10 @@ shoal_status worker_graph_export(struct worker_session *s, const struct worker_g
 
 /* Rewrites the graph as a local session does, but for what the master has done already (folding). */
 static shoal_status rewrite(struct shoal_graph *g, bool as_is) {
-  struct rewrite_options o = {.elementwise = kernel_is_elementwise, .has_kernel = kernel_is_here, .own_ops = true};
+  struct rewrite_options o = {.elementwise = kernel_is_elementwise,
+                              .has_kernel = kernel_is_here,
+                              .own_ops = true,
+                              .of_host = kernel_is_of_host};
   if (!as_is) TRY(graph_rewrite(g, &o));
   graph_late_reads(g);
   return NULL;

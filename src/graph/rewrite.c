@@ -17,7 +17,9 @@ static const struct {
     {"merge", rewrite_merge},                       /* merges nodes that compute the same */
     {"skip_unread", rewrite_skip_unread},           /* what is waited for but never read is not computed */
     {"fuse_bias", rewrite_fuse_bias},               /* product or convolution, bias and activation become one node */
+    {"fuse_softmax", rewrite_fuse_softmax},         /* mask and softmax, and the way back, on a card */
     {"fuse_elementwise", rewrite_fuse_elementwise}, /* chains of elementwise ops become one pass over memory */
+    {"join_updates", rewrite_join_updates},         /* updates of all variables become one pass, on a card */
     {"sweep_updates", rewrite_sweep_updates},       /* updates of many small variables become one node */
 };
 

@@ -18,6 +18,8 @@ struct rewrite_options {
   /* Does the node's device have a kernel for it? Asked of nodes that rewrites make. NULL: yes. */
   bool (*has_kernel)(const struct shoal_node *n);
   bool own_ops; /* the graph stays in this process: ops that TensorFlow does not know may stand in it */
+  /* Is the node's device of the host's type? Asked by rewrites that are for others. NULL: yes. */
+  bool (*of_host)(const struct shoal_node *n);
 };
 
 shoal_status graph_rewrite(struct shoal_graph *g, const struct rewrite_options *o);
@@ -35,6 +37,8 @@ void rewrite_merge(struct rewriting *r);
 void rewrite_skip_unread(struct rewriting *r);
 void rewrite_fuse_bias(struct rewriting *r);
 void rewrite_fuse_elementwise(struct rewriting *r);
+void rewrite_fuse_softmax(struct rewriting *r);
+void rewrite_join_updates(struct rewriting *r);
 void rewrite_sweep_updates(struct rewriting *r);
 
 /* No state, no effect, no loop: may be computed once, elsewhere, or not at all. */
@@ -49,6 +53,13 @@ void rewrite_redirect_control(struct rewriting *r, struct shoal_node *from, stru
  * made (never mind). */
 struct shoal_node *rewrite_add(struct rewriting *r, const struct shoal_node *like, const char *base, const char *op,
                                const shoal_out *in, int n_in, struct named_attr *attrs, int n_attrs);
+/* Updates of variables that may become one node: of one op, on one device, with the same attributes; and none of them
+ * comes after another, nor before one of `gone`, which have become another one. */
+typedef VEC(struct shoal_node *) rewrite_nodes;
+bool rewrite_alike(const struct shoal_node *a, const struct shoal_node *b);
+bool rewrite_chained(struct rewriting *r, const rewrite_nodes *members, const rewrite_nodes *gone);
+/* What waited for a member waits for `one`, which waits for what the member did. */
+void rewrite_takes_over(struct rewriting *r, struct shoal_node *one, struct shoal_node *member);
 /* n stands for this node of the user's too (or NULL: for nothing more): an error in it is told under such a name. */
 void rewrite_stands_for(struct shoal_node *n, const struct shoal_node *part);
 

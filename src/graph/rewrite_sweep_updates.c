@@ -26,29 +26,26 @@ static bool is_small_update(const struct shoal_node *n) {
   return small;
 }
 
-static bool alike(const struct shoal_node *a, const struct shoal_node *b) {
+bool rewrite_alike(const struct shoal_node *a, const struct shoal_node *b) {
   if (a->op != b->op || !str_equal(a->assigned, b->assigned) || strcmp(a->device, b->device)) return false;
   for (int i = 0; i < a->op->n_attrs; i++)
     if (!attr_equal(&a->attrs[i].value, &b->attrs[i].value)) return false;
   return true;
 }
 
-typedef VEC(struct shoal_node *) node_list;
-
 /* Does each of the members have this input for itself? The others are scalars that all share. */
-static bool is_own(const node_list *members, int input) {
+static bool is_own(const rewrite_nodes *members, int input) {
   shoal_out first = members->at[0]->in[input];
   for (size_t m = 1; m < members->n; m++)
     if (members->at[m]->in[input].node != first.node || members->at[m]->in[input].index != first.index) return true;
   return false;
 }
 
-/* Does one of the members come after another, or before one that was swept up already (which may come before)? */
-static bool chained(struct rewriting *r, const node_list *members, const node_list *swept) {
-  char *state = mem_zalloc(r->g->nodes.n, 1); /* 1: member or swept, 2: seen */
-  node_list todo = {0};
+bool rewrite_chained(struct rewriting *r, const rewrite_nodes *members, const rewrite_nodes *gone) {
+  char *state = mem_zalloc(r->g->nodes.n, 1); /* 1: member or gone, 2: seen */
+  rewrite_nodes todo = {0};
   bool found = false;
-  for (size_t i = 0; i < swept->n; i++) state[swept->at[i]->id] = 1;
+  for (size_t i = 0; i < gone->n; i++) state[gone->at[i]->id] = 1;
   for (size_t i = 0; i < members->n; i++) {
     state[members->at[i]->id] = 1;
     vec_push(&todo, members->at[i]);
@@ -67,7 +64,13 @@ static bool chained(struct rewriting *r, const node_list *members, const node_li
   return found;
 }
 
-static void sweep(struct rewriting *r, const node_list *members, node_list *swept) {
+void rewrite_takes_over(struct rewriting *r, struct shoal_node *one, struct shoal_node *member) {
+  rewrite_stands_for(one, member);
+  for (size_t k = 0; k < member->control.n; k++) graph_add_control(one, member->control.at[k]);
+  rewrite_redirect_control(r, member, one);
+}
+
+static void sweep(struct rewriting *r, const rewrite_nodes *members, rewrite_nodes *swept) {
   const struct shoal_node *first = members->at[0];
   VEC(shoal_out) in = {0};
   struct attr own = attr_list(ATTR_INT), types = attr_list(ATTR_TYPE);
@@ -94,11 +97,8 @@ static void sweep(struct rewriting *r, const node_list *members, node_list *swep
   vec_release(&in);
   if (!one) return;
   for (size_t m = 0; m < members->n; m++) {
-    struct shoal_node *member = members->at[m];
-    rewrite_stands_for(one, member);
-    for (size_t k = 0; k < member->control.n; k++) graph_add_control(one, member->control.at[k]);
-    rewrite_redirect_control(r, member, one);
-    vec_push(swept, member);
+    rewrite_takes_over(r, one, members->at[m]);
+    vec_push(swept, members->at[m]);
   }
 }
 
@@ -106,18 +106,18 @@ void rewrite_sweep_updates(struct rewriting *r) {
   if (!r->o->own_ops) return;
   size_t n_nodes = r->g->nodes.n;
   bool *seen = mem_zalloc(n_nodes, sizeof *seen);
-  node_list swept = {0}; /* removed at the end: until then r->users speaks of them */
+  rewrite_nodes swept = {0}; /* removed at the end: until then r->users speaks of them */
   for (size_t i = 0; i < n_nodes; i++) {
     const struct shoal_node *first = r->g->nodes.at[i];
     if (!first || seen[i] || !is_small_update(first)) continue;
-    node_list members = {0};
+    rewrite_nodes members = {0};
     for (size_t k = i; k < n_nodes; k++) {
       struct shoal_node *n = r->g->nodes.at[k];
-      if (!n || seen[k] || !is_small_update(n) || !alike(first, n)) continue;
+      if (!n || seen[k] || !is_small_update(n) || !rewrite_alike(first, n)) continue;
       seen[k] = true;
       vec_push(&members, n);
     }
-    if (members.n > 1 && !chained(r, &members, &swept)) sweep(r, &members, &swept);
+    if (members.n > 1 && !rewrite_chained(r, &members, &swept)) sweep(r, &members, &swept);
     vec_release(&members);
   }
   for (size_t i = 0; i < swept.n; i++) graph_remove(r->g, swept.at[i]);

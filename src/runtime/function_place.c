@@ -158,7 +158,8 @@ static shoal_status rewrite(const struct function_places *p, const struct plan_o
                               .arg = &host,
                               .elementwise = kernel_is_elementwise,
                               .has_kernel = kernel_is_here,
-                              .own_ops = true};
+                              .own_ops = true,
+                              .of_host = kernel_is_of_host};
   return graph_rewrite(g, &o);
 }
 

@@ -123,7 +123,8 @@ shoal_status local_step_compile(struct local_env *env, const struct shoal_graph 
                                  .arg = env,
                                  .elementwise = kernel_is_elementwise,
                                  .has_kernel = kernel_is_here,
-                                 .own_ops = true};
+                                 .own_ops = true,
+                                 .of_host = kernel_is_of_host};
     status = graph_rewrite(s->graph, &ro);
     if (!status) graph_late_reads(s->graph);
     if (!status) status = compile_plans(env, s);

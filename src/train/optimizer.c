@@ -111,7 +111,13 @@ struct applying {
   shoal_out step;             /* of AdagradDA: the number of this step, from 1 */
 };
 
-static shoal_out number(struct applying *w, shoal_dtype dtype, double v) { return build_const_float(w->g, dtype, v); }
+/* It waits for nothing, so that all updates can share it. */
+static shoal_out number(struct applying *w, shoal_dtype dtype, double v) {
+  graph_push_control(w->g, NULL, -1);
+  shoal_out o = build_const_float(w->g, dtype, v);
+  graph_pop_control(w->g);
+  return o;
+}
 
 static shoal_out rate(struct applying *w, shoal_dtype dtype) {
   if (w->o->learning_rate_out.node) return build_cast(w->g, w->o->learning_rate_out, dtype);

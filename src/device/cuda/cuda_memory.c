@@ -17,9 +17,8 @@
 enum { ALIGN = 256, BINS = 40 };
 #define FIRST_REGION ((size_t)32 << 20)
 #define FIRST_REGION_WITHIN ((size_t)2 << 20)
-enum {
-  CAPTURED_PART = 4
-}; /* a captured step has no more than a fourth: a larger one gains little, and others want some */
+/* What a captured step may have, of all: three fourths. It is cut from what earlier steps gave back. */
+enum { CAPTURED_PARTS = 3, OF_PARTS = 4 };
 #define LARGEST_GROWTH ((size_t)4 << 30)
 
 struct cuda_chunk {
@@ -141,7 +140,7 @@ static int region_memory(struct cuda_memory *m, size_t size, CUdeviceptr *at) {
   struct buffer *b;
   cuda_enter(m->context);
   if (!m->within) return m->api->memory_new(at, size);
-  if (m->taken + size > (size_t)m->account.limit / CAPTURED_PART) return CU_OUT_OF_MEMORY;
+  if (m->taken + size > (size_t)m->account.limit / OF_PARTS * CAPTURED_PARTS) return CU_OUT_OF_MEMORY;
   shoal_status s = take_from(cuda_of(m->within)->memory, m->within, "captured steps", size, &b);
   shoal_status_free(s);
   if (s) return CU_OUT_OF_MEMORY;

@@ -9,6 +9,7 @@
 #include "ops/array/gather.h"
 #include "ops/math/segment.h"
 #include "ops/state/variable_rows.h"
+#include "runtime/variable_notes.h"
 
 /* ---- gathers ---- */
 
@@ -80,6 +81,7 @@ static shoal_status resource_gather_run(struct kernel_ctx *ctx) {
   TRY(resource_from_handle(ctx->kernel->resources, ctx_in(ctx, 0), &variable_type, &r));
   struct variable *v = (struct variable *)r;
   pthread_rwlock_rdlock(&v->lock);
+  variable_note(v, false);
   shoal_status s = gather_value(ctx, v);
   pthread_rwlock_unlock(&v->lock);
   resource_unref(r);
@@ -169,9 +171,9 @@ static shoal_status segment_run(struct kernel_ctx *ctx) {
                                          {0}};
 KERNEL(gather_v1, "Tparams", GATHERED, cuda_gather, gather_init, gather_run)
 KERNEL(gather_v2, "Tparams", GATHERED, cuda_gather, gather_init, gather_v2_run, .host_in = 4)
-KERNEL(resource_gather, "dtype", CUDA_PLAIN, cuda_gather, gather_init, resource_gather_run)
-KERNEL(scatter_ref, "T", CUDA_NUMBERS, cuda_row_update, update_init, scatter_run)
-KERNEL(scatter_resource, "dtype", CUDA_NUMBERS, cuda_row_update, update_init, scatter_run)
+KERNEL(resource_gather, "dtype", CUDA_PLAIN, cuda_gather, gather_init, resource_gather_run, .flags = KERNEL_REPLAYS)
+KERNEL(scatter_ref, "T", CUDA_NUMBERS, cuda_row_update, update_init, scatter_run, .flags = KERNEL_REPLAYS)
+KERNEL(scatter_resource, "dtype", CUDA_NUMBERS, cuda_row_update, update_init, scatter_run, .flags = KERNEL_REPLAYS)
 KERNEL(segment, "T", CUDA_ARITHMETIC, cuda_row_update, update_init, segment_run, .host_in = 4)
 
 #define BOTH(op) \

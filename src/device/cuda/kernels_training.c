@@ -247,6 +247,7 @@ UPDATE(adagrad_da, 1u << 7) /* global_step is the host's */
                                           .types2 = DT(INT32) | DT(INT64),          \
                                           .state_size = sizeof(struct cuda_update), \
                                           .init = apply_init,                       \
+                                          .flags = KERNEL_REPLAYS,                  \
                                           .run = apply_run,                         \
                                           .host_in = host},                         \
                                          {0}};

@@ -17,4 +17,8 @@ static inline const struct kernel *soft_borrowed(const struct kernel_ctx *ctx) {
 /* (soft_queued.c) NULL: none. */
 const struct kernel_def *soft_queued(const struct op *op);
 
+/* Kernels that queue (soft_queued.c, soft_rows.c). With a variable's lock held: its value is its own afterwards. */
+extern const struct kernel_def soft_gather[], soft_scatter_add[];
+shoal_status soft_make_writable(struct kernel_ctx *ctx, struct variable *v);
+
 #endif

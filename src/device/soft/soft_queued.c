@@ -127,18 +127,23 @@ static void update(struct soft_work *w) {
   for (int64_t i = 0; i < u->n; i++) u->value[i] += u->scale ? -*u->scale * u->by[i] : u->by[i];
 }
 
+shoal_status soft_make_writable(struct kernel_ctx *ctx, struct variable *v) {
+  struct device *d = ctx->kernel->device;
+  struct tensor own;
+  if (tensor_writable(&v->value)) return NULL;
+  struct shape shape = tensor_shape(&v->value);
+  TRY(device_tensor_new(d, v->name, (shoal_dtype)v->value.dtype, &shape, &own));
+  d->type->ops->copy(d, &v->value, &own, 0);
+  tensor_release(&v->value);
+  tensor_move(&v->value, &own);
+  return NULL;
+}
+
 static shoal_status update_locked(struct kernel_ctx *ctx, struct variable *v) {
   const struct tensor *scale = ctx->kernel->n_in == 3 ? ctx_in(ctx, 1) : NULL, *by = ctx_in(ctx, scale ? 2 : 1);
   struct device *d = ctx->kernel->device;
-  struct tensor own;
   if (!tensor_valid(&v->value) || !tensor_same_shape(&v->value, by)) return INVALID("%s has another shape", v->name);
-  if (!tensor_writable(&v->value)) {
-    struct shape shape = tensor_shape(&v->value);
-    TRY(device_tensor_new(d, v->name, SHOAL_FLOAT32, &shape, &own));
-    d->type->ops->copy(d, &v->value, &own, 0);
-    tensor_release(&v->value);
-    tensor_move(&v->value, &own);
-  }
+  TRY(soft_make_writable(ctx, v));
   struct soft_update *u = mem_zalloc(1, sizeof *u);
   *u = (struct soft_update){.head.run = update, .value = soft_data(&v->value), .by = soft_data(by), .n = by->n};
   if (scale) {
@@ -182,6 +187,8 @@ static const struct device_kernels queued[] = {{"Relu", like},
                                                {"MatMul", product},
                                                {"ResourceApplyGradientDescent", descent},
                                                {"AssignAddVariableOp", add},
+                                               {"ResourceGather", soft_gather},
+                                               {"ResourceScatterAdd", soft_scatter_add},
                                                {0}};
 
 const struct kernel_def *soft_queued(const struct op *op) {

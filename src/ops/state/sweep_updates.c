@@ -6,16 +6,41 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "ops/state/state.h"
+#include "ops/state/swept.h"
 
-enum { MAX_INPUTS = 32, GRAIN = 16384 };
+enum { GRAIN = 16384 };
 
 struct sweep {
   struct kernel one; /* of the op it stands for */
   int count, n_own;
-  int at[MAX_INPUTS]; /* own: place among an update's own inputs; shared: -1 - place among the shared */
-  uint8_t types[MAX_INPUTS];
+  int at[SWEPT_INPUTS]; /* own: place among an update's own inputs; shared: -1 - place among the shared */
+  uint8_t types[SWEPT_INPUTS];
 };
+
+shoal_status swept_init(struct kernel_init *ki, const struct op *op, const uint8_t *types, struct kernel *out) {
+  struct shoal_node like = *ki->node;
+  like.op = op;
+  like.n_in = op->n_in;
+  like.in_types = (uint8_t *)(uintptr_t)types;
+  const struct kernel_def *def;
+  TRY(kernel_find(&like, "CPU", &def));
+  if (!def->run) return INVALID("%s cannot be swept", op->name);
+  *out = *ki->kernel;
+  out->op = op;
+  out->def = def;
+  out->n_in = op->n_in;
+  out->in_types = types;
+  out->state = mem_zalloc(1, MAX(def->state_size, 1));
+  struct kernel_init inner = *ki;
+  inner.node = &like;
+  inner.kernel = out;
+  return def->init ? def->init(&inner, out->state) : NULL;
+}
+
+void swept_release(struct kernel *k) {
+  if (k->state && k->def->release) k->def->release(k->state);
+  free(k->state);
+}
 
 static shoal_status sweep_init(struct kernel_init *ki, void *state) {
   struct sweep *s = state;
@@ -26,7 +51,7 @@ static shoal_status sweep_init(struct kernel_init *ki, void *state) {
   TRY(node_get_int(ki->node, "count", &count));
   TRY(node_get_list(ki->node, "own", ATTR_INT, &own));
   const struct op *op = op_find(name);
-  if (!op || op->n_in > MAX_INPUTS || op->n_in != (int)own->list.n || op->n_out || count < 1)
+  if (!op || op->n_in > SWEPT_INPUTS || op->n_in != (int)own->list.n || op->n_out || count < 1)
     return INVALID("%s cannot be swept", name);
   int shared = 0;
   for (int i = 0; i < op->n_in; i++) s->at[i] = own->list.at[i].i ? s->n_own++ : -1 - shared++;
@@ -35,30 +60,10 @@ static shoal_status sweep_init(struct kernel_init *ki, void *state) {
   s->count = (int)count;
   for (int i = 0; i < op->n_in; i++)
     s->types[i] = ki->node->in_types[s->at[i] >= 0 ? s->at[i] : s->count * s->n_own - 1 - s->at[i]];
-  struct shoal_node like = *ki->node;
-  like.op = op;
-  like.n_in = op->n_in;
-  like.in_types = s->types;
-  const struct kernel_def *def;
-  TRY(kernel_find(&like, "CPU", &def));
-  if (!def->run) return INVALID("%s cannot be swept", name);
-  s->one = *ki->kernel;
-  s->one.op = op;
-  s->one.def = def;
-  s->one.n_in = op->n_in;
-  s->one.in_types = s->types;
-  s->one.state = mem_zalloc(1, MAX(def->state_size, 1));
-  struct kernel_init inner = *ki;
-  inner.node = &like;
-  inner.kernel = &s->one;
-  return def->init ? def->init(&inner, s->one.state) : NULL;
+  return swept_init(ki, op, s->types, &s->one);
 }
 
-static void sweep_release(void *state) {
-  struct sweep *s = state;
-  if (s->one.state && s->one.def->release) s->one.def->release(s->one.state);
-  free(s->one.state);
-}
+static void sweep_release(void *state) { swept_release(&((struct sweep *)state)->one); }
 
 struct sweep_pass {
   struct kernel_ctx *ctx;
@@ -71,7 +76,7 @@ static void run_some(void *arg, int64_t begin, int64_t end) {
   struct sweep_pass *p = arg;
   const struct sweep *s = p->s;
   for (int64_t m = begin; m < end; m++) {
-    const struct tensor *in[MAX_INPUTS];
+    const struct tensor *in[SWEPT_INPUTS];
     for (int i = 0; i < s->one.n_in; i++)
       in[i] = p->ctx->in[s->at[i] >= 0 ? m * s->n_own + s->at[i] : (int64_t)s->count * s->n_own - 1 - s->at[i]];
     struct kernel_ctx ctx = {.kernel = &s->one, .state = s->one.state, .step = p->ctx->step, .in = in};

@@ -399,20 +399,26 @@ static shoal_status gather_nd_run(struct kernel_ctx *ctx) { return gather_any(ct
 
 /* ---- gradients ---- */
 
-/* The rows that were read, as slices of the variable. */
-static shoal_status grad_resource_gather(struct grad_ctx *c) {
-  int64_t batch_dims;
-  TRY(node_get_int(c->node, "batch_dims", &batch_dims));
-  if (batch_dims != 0) return UNIMPLEMENTED("The gradient of ResourceGather with batch_dims is not supported");
-  struct shoal_graph *g = c->g;
-  struct build b = build_begin(g, "VariableShape", NULL);
+/* The shape that the variable behind input 0 was declared with. */
+static struct shape declared_shape(const struct grad_ctx *c) {
+  struct shape shape = shape_unknown();
+  const struct shoal_node *handle = gin(c, 0).node;
+  if (op_is(handle->op, "VarHandleOp")) shoal_status_free(node_get_shape(handle, "shape", &shape));
+  return shape;
+}
+
+static shoal_out variable_shape(struct grad_ctx *c, shoal_dtype type) {
+  struct shape shape = declared_shape(c);
+  if (shape_known(&shape)) return build_const_ints(c->g, type, shape.dims, shape.rank);
+  struct build b = build_begin(c->g, "VariableShape", NULL);
   build_in(&b, gin(c, 0));
-  build_attr_type(&b, "out_type", SHOAL_INT32);
-  shoal_out shape = build_end_out(&b), indices = gin(c, 1);
-  b = build_begin(g, "Size", NULL);
-  build_in(&b, indices);
-  shoal_out size = build_op2(g, "ExpandDims", build_end_out(&b), build_const_int(g, SHOAL_INT32, 0));
-  b = build_begin(g, "StridedSlice", NULL);
+  build_attr_type(&b, "out_type", type);
+  return build_end_out(&b);
+}
+
+/* [size, the dimensions of a row] */
+static shoal_out rows_shape(struct shoal_graph *g, shoal_out size, shoal_out shape) {
+  struct build b = build_begin(g, "StridedSlice", NULL);
   build_in(&b, shape);
   build_in(&b, build_const_ints(g, SHOAL_INT32, (int64_t[]){1}, 1));
   build_in(&b, build_const_ints(g, SHOAL_INT32, (int64_t[]){0}, 1));
@@ -422,16 +428,34 @@ static shoal_status grad_resource_gather(struct grad_ctx *c) {
   b = build_begin(g, "ConcatV2", NULL);
   build_in_list(&b, (shoal_out[]){size, rest}, 2);
   build_in(&b, build_const_int(g, SHOAL_INT32, 0));
-  shoal_out values = build_op2(g, "Reshape", grad_dy(c, 0), build_end_out(&b));
+  return build_end_out(&b);
+}
+
+/* The rows that were read, as slices of the variable. How many there are is left open where their shape is known:
+ * nothing need then be counted, nor copied between a card and the host. */
+static shoal_status grad_resource_gather(struct grad_ctx *c) {
+  int64_t batch_dims, elements = 0;
+  TRY(node_get_int(c->node, "batch_dims", &batch_dims));
+  if (batch_dims != 0) return UNIMPLEMENTED("The gradient of ResourceGather with batch_dims is not supported");
+  struct shoal_graph *g = c->g;
+  struct shape declared = declared_shape(c);
+  shoal_out shape = variable_shape(c, SHOAL_INT32), indices = gin(c, 1), size, rows;
+  if (shape_known(&declared)) TRY(shape_elements(&declared, &elements));
+  if (elements > 0 && declared.rank > 0) {
+    size = build_const_ints(g, SHOAL_INT32, (int64_t[]){-1}, 1);
+    declared.dims[0] = -1;
+    rows = build_const_ints(g, SHOAL_INT32, declared.dims, declared.rank);
+  } else {
+    size = build_op2(g, "ExpandDims", build_op1(g, "Size", indices), build_const_int(g, SHOAL_INT32, 0));
+    rows = rows_shape(g, size, shape);
+  }
+  shoal_out values = build_op2(g, "Reshape", grad_dy(c, 0), rows);
   grad_set_slices(c, 0, values, build_op2(g, "Reshape", indices, size), shape);
   return NULL;
 }
 
 static shoal_status grad_resource_gather_nd(struct grad_ctx *c) {
-  struct build b = build_begin(c->g, "VariableShape", NULL);
-  build_in(&b, gin(c, 0));
-  build_attr_type(&b, "out_type", out_type(gin(c, 1)));
-  shoal_out shape = build_end_out(&b);
+  shoal_out shape = variable_shape(c, out_type(gin(c, 1)));
   grad_set(c, 0, build_op3(c->g, "ScatterNd", gin(c, 1), grad_dy(c, 0), shape));
   return NULL;
 }

@@ -274,6 +274,7 @@ static shoal_status variable_shape_run(struct kernel_ctx *ctx) {
   TRY(resource_from_handle(ctx->kernel->resources, ctx_in(ctx, 0), &variable_type, &r));
   struct variable *v = (struct variable *)r;
   pthread_rwlock_rdlock(&v->lock);
+  variable_note(v, false);
   struct shape shape = tensor_valid(&v->value) ? tensor_shape(&v->value) : v->shape;
   pthread_rwlock_unlock(&v->lock);
   resource_unref(r);
@@ -510,7 +511,8 @@ KERNEL(assign_resource_kernels, .flags = KERNEL_ANYWHERE | KERNEL_REPLAYS, .stat
        .init = assign_init, .run = assign_resource_run);
 KERNEL(assign_add_resource_kernels, .type_attr = "dtype", .types = UPDATE_NUMBERS, .run = assign_add_run);
 KERNEL(assign_sub_resource_kernels, .type_attr = "dtype", .types = UPDATE_NUMBERS, .run = assign_sub_run);
-KERNEL(variable_shape_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = variable_shape_run, .host_out = 1);
+KERNEL(variable_shape_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE | KERNEL_REPLAYS, .run = variable_shape_run,
+       .host_out = 1);
 KERNEL(disable_copy_on_read_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = disable_copy_on_read_run);
 
 #define ROW_VARIABLE(op)                                                                                          \

@@ -2,7 +2,9 @@
  *
  *   mnist_replica --checkpoint_dir=/tmp/first
  *   predict --checkpoint_dir=/tmp/first
+ *   predict --checkpoint_dir=/tmp/first --export_dir=/tmp/exported/1
  *
+ * The second writes the model as a SavedModel too, for `shoal saved_model run`, for tf.saved_model.load, for a server.
  * The checkpoint may as well be TensorFlow's, of a model with these names. Nothing of training is needed here: neither
  * the optimizer and its slots, nor the cluster. */
 #include <unistd.h>
@@ -17,12 +19,24 @@ static shoal_out variable(shoal_graph *g, const char *name, shoal_dims shape) {
   return shoal_variable(g, name, shoal_init_zeros(g, SHOAL_FLOAT32, shape)).value;
 }
 
+/* Its one signature: pictures in, the chances of each class and the likeliest one out. */
+static void export_model(shoal_graph *g, shoal_session *session, shoal_saver *saver, shoal_out images,
+                         shoal_out chances, shoal_out classes, const char *dir) {
+  const shoal_export_value in[] = {{"images", images}}, out[] = {{"chances", chances}, {"classes", classes}};
+  const shoal_export_signature signature = {NULL, NULL, in, out, 1, 2};
+  check_given(shoal_saved_model_save(
+      g, session, dir,
+      SHOAL_OPTIONS(shoal_export_options, .signatures = &signature, .n_signatures = 1, .saver = saver)));
+  printf("exported %s\n", dir);
+}
+
 int main(int argc, char **argv) {
-  const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL, *device = NULL;
+  const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL, *export_dir = NULL, *device = NULL;
   int64_t hidden_units = 100, images = 10;
   const struct flag flags[] = {
       flag_path("checkpoint_dir", "where mnist_replica saved", &checkpoint_dir),
       flag_path("data_dir", "the four IDX files", &data_dir),
+      flag_path("export_dir", "a new folder, for the model as a SavedModel", &export_dir),
       flag_number("hidden_units", "in the hidden layer, as in training", &hidden_units, 1),
       flag_number("images", "how many of the test set", &images, 1),
       DEVICE_FLAG(device),
@@ -50,6 +64,7 @@ int main(int argc, char **argv) {
   shoal_out sm_b = variable(g, "sm_b", SHOAL_SHAPE(CLASSES));
   shoal_out hidden = shoal_relu(g, shoal_bias_add(g, shoal_mat_mul(g, x, hid_w), hid_b));
   shoal_out chances = shoal_softmax(g, shoal_bias_add(g, shoal_mat_mul(g, hidden, sm_w), sm_b));
+  shoal_out classes = shoal_arg_max(g, chances, shoal_constant_int(g, 1));
   shoal_pop_device(g);
   shoal_saver *saver = shoal_saver_new(g, NULL);
   if (shoal_graph_error(g)) return shoal_report(g);
@@ -58,6 +73,7 @@ int main(int argc, char **argv) {
   check(shoal_session_open(g, device_session(device), &session));
   check_given(shoal_saver_restore(saver, session, checkpoint));
   printf("restored %s\n", checkpoint);
+  if (export_dir) export_model(g, session, saver, x, chances, classes, export_dir);
 
   struct data test = load_data(data_dir, "t10k", 1);
   if (images > test.n) images = test.n;

@@ -34,6 +34,7 @@
 #include <shoal/ops.h>
 #include <shoal/pipeline.h>
 #include <shoal/replicate.h>
+#include <shoal/saved_model.h>
 #include <shoal/saver.h>
 #include <shoal/schedules.h>
 #include <shoal/session.h>

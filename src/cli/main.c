@@ -16,13 +16,14 @@ static const struct subcommand subcommands[] = {
     {"devices", "list the devices of this machine, or of servers and their clusters", devices_main, .prints = true},
     {"launch", "run a program as a whole cluster, on this machine or on several", launch_main},
     {"tfrecord", "print, count, check and make files of records", tfrecord_main, .prints = true},
+    {"saved_model", "show SavedModels and run them", saved_model_main, .prints = true},
     {"bench", "measure what processes of this host do together", bench_main, .prints = true},
 };
 
 static void help(FILE *out) {
   fprintf(out, "usage: shoal SUBCOMMAND [--flag=value ...]\n\n");
   for (size_t i = 0; i < COUNT_OF(subcommands); i++)
-    fprintf(out, "  %-10s %s\n", subcommands[i].name, subcommands[i].summary);
+    fprintf(out, "  %-11s %s\n", subcommands[i].name, subcommands[i].summary);
   fprintf(out, "\n`shoal SUBCOMMAND --help` lists a subcommand's flags; `shoal --version` tells the version.\n");
 }
 

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/device_name.h"
 #include "graph/function_define.h"
+#include "graph/given.h"
 #include "graph/shape_fn.h"
 
 struct device_level {
@@ -129,15 +130,12 @@ void graph_pop_device(struct shoal_graph *g) {
   if (l.release) l.release(l.arg);
 }
 
-static bool is_of(const struct shoal_graph *g, const struct shoal_node *n) {
-  return (size_t)n->id < g->nodes.n && g->nodes.at[n->id] == n;
-}
-
 /* Whether node can be waited for in g; one of another graph is a mistake. */
 static bool can_control(struct shoal_graph *g, const struct shoal_node *node) {
   if (!node) return false;
-  if (!is_of(g, node)) graph_fail(g, INVALID("%s is an op of another graph: it cannot be waited for here", node->name));
-  return is_of(g, node);
+  if (!graph_has(g, node))
+    graph_fail(g, INVALID("%s is an op of another graph: it cannot be waited for here", node->name));
+  return graph_has(g, node);
 }
 
 void graph_push_control(struct shoal_graph *g, struct shoal_node *const *nodes, int n) {
@@ -242,7 +240,7 @@ void build_in(struct build *b, shoal_out in) {
   if (graph_error(b->g)) return;
   in = function_see(b->g, in);
   if (!in.node) graph_fail(b->g, INVALID("input %zu of %s '%s' is not a tensor of any op", b->in.n, op, name));
-  else if (!is_of(b->g, in.node))
+  else if (!graph_has(b->g, in.node))
     graph_fail(b->g,
                INVALID("input %zu of %s '%s' is %s:%d of another graph", b->in.n, op, name, in.node->name, in.index));
   else if (in.index < 0 || in.index >= in.node->n_out)

@@ -17,10 +17,6 @@
 #include "graph/given.h"
 #include "tensor/tensor_proto.h"
 
-static bool is_of(const struct shoal_graph *g, const struct shoal_node *n) {
-  return (size_t)n->id < g->nodes.n && g->nodes.at[n->id] == n;
-}
-
 struct shoal_graph *function_root(struct shoal_graph *g) {
   while (g->building) g = g->building->outer;
   return g;
@@ -144,16 +140,16 @@ static shoal_out capture(struct shoal_function *f, shoal_out from) {
 }
 
 shoal_out function_see(struct shoal_graph *g, shoal_out o) {
-  if (!g->building || g->building->ended || !o.node || is_of(g, o.node)) return o;
+  if (!g->building || g->building->ended || !o.node || graph_has(g, o.node)) return o;
   shoal_out outside = function_see(g->building->outer, o);
-  return outside.node && is_of(g->building->outer, outside.node) ? capture(g->building, outside) : o;
+  return outside.node && graph_has(g->building->outer, outside.node) ? capture(g->building, outside) : o;
 }
 
 shoal_out shoal_function_capture(shoal_graph *g, shoal_out outside) {
   if (!building(g, __func__)) return (shoal_out){0};
   shoal_out seen = function_see(g, outside);
   if (!seen.node) graph_fail(g, INVALID("%s: outside is not a tensor of any op", __func__));
-  else if (!is_of(g, seen.node)) graph_fail(g, INVALID("%s: %s is of another graph", __func__, seen.node->name));
+  else if (!graph_has(g, seen.node)) graph_fail(g, INVALID("%s: %s is of another graph", __func__, seen.node->name));
   return graph_error(g) ? (shoal_out){0} : seen;
 }
 
@@ -165,7 +161,7 @@ void shoal_function_output(shoal_graph *g, shoal_out out, const char *name) {
   shoal_out seen = function_see(g, out);
   if (!seen.node)
     graph_fail(g, INVALID("output %zu of function '%s' is not a tensor of any op", f->outputs.n, f->name));
-  else if (!is_of(g, seen.node))
+  else if (!graph_has(g, seen.node))
     graph_fail(g, INVALID("output %zu of function '%s' is %s:%d of another graph", f->outputs.n, f->name,
                           seen.node->name, seen.index));
   else if (seen.index < 0 || seen.index >= seen.node->n_out)

@@ -4,6 +4,12 @@
 
 #include "base/given.h"
 #include "graph/builder.h"
+#include "graph/graph.h"
+
+/* Is it a node of this graph, not of another? */
+static inline bool graph_has(const struct shoal_graph *g, const struct shoal_node *n) {
+  return (size_t)n->id < g->nodes.n && g->nodes.at[n->id] == n;
+}
 
 #define GRAPH_TRY(g, expr, ...)   \
   do {                            \

@@ -160,14 +160,25 @@ static shoal_status take_snapshot(shoal_saver *s, shoal_session *session, const 
   return session_run_op(session, s->nodes.take);
 }
 
-static shoal_status write_snapshot(shoal_saver *s, shoal_session *session, const char *path) {
+static shoal_status write_values(shoal_saver *s, shoal_session *session, const char *path) {
   shoal_status e = run_with_paths(s, session, path,
                                   s->from == SHOAL_SAVE_SHARDED ? s->nodes.write_sharded : s->nodes.write_gathered);
   shoal_status_free(session_run_op(session, s->nodes.drop)); /* what stays is overwritten by the next one */
+  return e;
+}
+
+static shoal_status write_snapshot(shoal_saver *s, shoal_session *session, const char *path) {
+  shoal_status e = write_values(s, session, path);
   if (!e) e = write_meta(s, path);
   if (!e) e = saver_files_add(&s->files, path);
   if (!e && s->task) progress_say(s->task, "saved %s", path);
   return status_prefix(e, "checkpoint %s was not saved: ", path);
+}
+
+shoal_status saver_write(shoal_saver *s, shoal_session *session, const char *path) {
+  TRY(shoal_saver_wait(s));
+  TRY(take_snapshot(s, session, path));
+  return write_values(s, session, path);
 }
 
 static char *path_of(const char *prefix, int64_t step) {

@@ -47,6 +47,8 @@ shoal_status saver_poll(shoal_saver *s);
 void saver_talk(shoal_saver *s, const char *task);
 /* The MetaGraphDef of the saver's graph, kept until the graph grows; it stays the saver's. */
 shoal_status saver_meta_graph(shoal_saver *s, const struct text **out);
+/* The variables as they are now, written to path: no list of checkpoints, nothing beside. */
+shoal_status saver_write(shoal_saver *s, shoal_session *session, const char *path);
 /* Is there room in the directory (for two checkpoints in one that has none), and may we write there? */
 shoal_status saver_check_room(const shoal_saver *s, const char *dir);
 

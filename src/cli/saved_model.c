@@ -1,0 +1,256 @@
+/* `shoal saved_model show|run`: what saved_model_cli does, with its flags and in its words. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "cli/cli.h"
+#include "data/npy.h"
+#include "saved_model/meta.h"
+#include "tensor/summarize.h"
+
+/* ---- show ---- */
+
+static void print_dtype(int indent, shoal_dtype t) {
+  printf("%*sdtype: DT_", indent, "");
+  for (const char *c = t ? dtype_tf_name((int)t) : "invalid"; c && *c; c++) putchar(toupper((unsigned char)*c));
+  putchar('\n');
+}
+
+static void print_value(int indent, const char *what, const shoal_signature_value *v) {
+  printf("%*s%s['%s'] tensor_info:\n", indent, "", what, v->key);
+  print_dtype(indent + 4, v->dtype);
+  printf("%*sshape: %s", indent + 4, "", v->rank < 0 ? "unknown_rank" : "(");
+  for (int i = 0; i < v->rank; i++) printf("%s%lld", i ? ", " : "", (long long)v->dims[i]);
+  printf("%s\n%*sname: %s\n", v->rank < 0 ? "" : ")", indent + 4, "", v->tensor ? v->tensor : "");
+}
+
+static void print_signature(int indent, const shoal_signature *s) {
+  printf("%*sThe given SavedModel SignatureDef contains the following input(s):\n", indent, "");
+  for (int i = 0; i < s->n_inputs; i++) print_value(indent + 2, "inputs", s->inputs[i]);
+  printf("%*sThe given SavedModel SignatureDef contains the following output(s):\n", indent, "");
+  for (int i = 0; i < s->n_outputs; i++) print_value(indent + 2, "outputs", s->outputs[i]);
+  printf("%*sMethod name is: %s\n", indent, "", s->method);
+}
+
+static void print_tags(const struct meta_model *m) {
+  struct text t = {0};
+  meta_tags_print(m, &t);
+  printf("'%s'", text_cstr(&t));
+  text_release(&t);
+}
+
+static void show_tags(const struct meta_file *f) {
+  printf("The given SavedModel contains the following tag-sets:\n");
+  for (size_t i = 0; i < f->models.n; i++) {
+    print_tags(&f->models.at[i]);
+    putchar('\n');
+  }
+}
+
+static void show_keys(const struct meta_model *m) {
+  printf("The given SavedModel MetaGraphDef contains SignatureDefs with the following keys:\n");
+  for (size_t i = 0; i < m->signatures.n; i++) printf("SignatureDef key: \"%s\"\n", m->signatures.at[i].key);
+}
+
+static void show_all(const struct meta_file *f) {
+  for (size_t i = 0; i < f->models.n; i++) {
+    const struct meta_model *m = &f->models.at[i];
+    printf("\nMetaGraphDef with tag-set: ");
+    print_tags(m);
+    printf(" contains the following SignatureDefs:\n");
+    for (size_t k = 0; k < m->signatures.n; k++) {
+      printf("\nsignature_def['%s']:\n", m->signatures.at[k].key);
+      print_signature(2, &m->signatures.at[k]);
+    }
+  }
+}
+
+static shoal_status find_signature(const struct meta_model *m, const char *key, const shoal_signature **out) {
+  *out = meta_signature(m, key);
+  if (*out) return NULL;
+  struct text there = {0};
+  for (size_t i = 0; i < m->signatures.n; i++) text_addf(&there, "%s%s", i ? ", " : "", m->signatures.at[i].key);
+  shoal_status s = NOT_FOUND("there is no signature \"%s\"; there are: %s", key, text_cstr(&there));
+  text_release(&there);
+  return s;
+}
+
+static shoal_status show(const struct meta_file *f, const char *dir, const char *tags, const char *key) {
+  const struct meta_model *m;
+  const shoal_signature *s;
+  if (!tags) {
+    show_tags(f);
+    return NULL;
+  }
+  TRY(meta_file_find(f, dir, tags, &m));
+  if (!key) {
+    show_keys(m);
+    return NULL;
+  }
+  TRY(find_signature(m, key, &s));
+  print_signature(0, s);
+  return NULL;
+}
+
+static int usage_error(const char *what, const char *usage) {
+  fprintf(stderr, "shoal: saved_model: %s; usage: %s\n", what, usage);
+  return EXIT_USAGE;
+}
+
+static int show_main(int argc, char **argv) {
+  const char *dir = NULL, *tags = NULL, *key = NULL;
+  bool all = false;
+  const struct flag flags[] = {
+      {"dir", "DIR", "the model's folder", .text = &dir},
+      {"tag_set", "TAGS", "the graph with these tags, as in serve,gpu: its signatures", .text = &tags},
+      {"signature_def", "KEY", "of that graph, one signature: inputs and outputs", .text = &key},
+      {"all", NULL, "all graphs with all signatures", .on = &all},
+  };
+  static const char usage[] = "shoal saved_model show --dir=DIR [--tag_set=TAGS [--signature_def=KEY]] [--all]";
+  int code;
+  if (!flags_parse(usage, flags, COUNT_OF(flags), &argc, argv, &code)) return code;
+  if (!dir || argc > 1) return usage_error(dir ? "what is that without a flag?" : "--dir is missing", usage);
+  if (key && !tags) return usage_error("--signature_def wants --tag_set", usage);
+  struct meta_file f;
+  shoal_status s = meta_file_read(&f, dir);
+  if (!s && all) show_all(&f);
+  else if (!s) s = show(&f, dir, tags, key);
+  meta_file_release(&f);
+  return s ? report(s) : EXIT_OK;
+}
+
+/* ---- run ---- */
+
+struct model_inputs {
+  VEC(char *) keys;
+  VEC(shoal_tensor *) values;
+};
+
+static void inputs_release(struct model_inputs *in) {
+  for (size_t i = 0; i < in->keys.n; i++) free(in->keys.at[i]);
+  for (size_t i = 0; i < in->values.n; i++) shoal_tensor_unref(in->values.at[i]);
+  vec_release(&in->keys);
+  vec_release(&in->values);
+}
+
+/* "key=FILE.npy" */
+static shoal_status add_input(struct model_inputs *in, const char *at, size_t n) {
+  const char *equals = memchr(at, '=', n);
+  if (!equals || equals == at || equals + 1 == at + n)
+    return INVALID("--inputs: \"%.*s\" makes no sense; KEY=FILE.npy is expected", (int)n, at);
+  char *path = mem_strndup(equals + 1, (size_t)(at + n - equals - 1));
+  struct tensor t;
+  shoal_status s =
+      strchr(path, '[') ? UNIMPLEMENTED("--inputs: arrays inside .npz files; save them as .npy") : npy_read(path, &t);
+  free(path);
+  if (s) return s;
+  vec_push(&in->keys, mem_strndup(at, (size_t)(equals - at)));
+  vec_push(&in->values, tensor_handle_take(&t));
+  return NULL;
+}
+
+static shoal_status read_inputs(struct model_inputs *in, const char *list) {
+  for (const char *at = list; *at;) {
+    size_t n = strcspn(at, ";");
+    if (n) TRY(add_input(in, at, n));
+    at += n + (at[n] == ';');
+  }
+  return NULL;
+}
+
+struct model_outputs {
+  const char *dir; /* NULL: they are printed alone */
+  bool overwrite;
+};
+
+static shoal_status keep(const struct model_outputs *o, const char *key, const shoal_tensor *t) {
+  if (!o->dir) return NULL;
+  if (strchr(key, '/')) return INVALID("output '%s' cannot be the name of a file", key);
+  TRY(directory_make(o->dir));
+  char *path = mem_printf("%s/%s.npy", o->dir, key);
+  shoal_status s = !o->overwrite && file_exists(path)
+                       ? STATUS(SHOAL_ALREADY_EXISTS, "%s is there already; --overwrite writes over it", path)
+                       : npy_write(path, &t->t);
+  if (!s) printf("Output %s is saved to %s\n", key, path);
+  free(path);
+  return s;
+}
+
+static shoal_status print_output(const struct model_outputs *o, const char *key, const shoal_tensor *t) {
+  enum { EDGE = 500 }; /* elements from both ends of a dimension */
+  struct text text = {0};
+  tensor_summarize(&t->t, EDGE, true, &text);
+  printf("Result for output key %s:\n%s\n", key, text_cstr(&text));
+  text_release(&text);
+  return keep(o, key, t);
+}
+
+static shoal_status ask(const shoal_saved_model *m, const shoal_signature *s, const struct model_inputs *in,
+                        const struct model_outputs *o) {
+  const char **keys = mem_zalloc((size_t)s->n_outputs + 1, sizeof *keys);
+  shoal_tensor **out = mem_zalloc((size_t)s->n_outputs + 1, sizeof *out);
+  for (int i = 0; i < s->n_outputs; i++) keys[i] = s->outputs[i]->key;
+  shoal_status e = shoal_saved_model_run(m, s->key, (const char *const *)in->keys.at, in->values.at, (int)in->keys.n,
+                                         keys, out, s->n_outputs);
+  for (int i = 0; i < s->n_outputs && !e; i++) e = print_output(o, keys[i], out[i]);
+  for (int i = 0; i < s->n_outputs; i++) shoal_tensor_unref(out[i]);
+  free((void *)keys);
+  free(out);
+  return e;
+}
+
+static shoal_status run(const char *dir, const char *tags, const char *key, const char *worker,
+                        const struct model_inputs *in, const struct model_outputs *o) {
+  shoal_saved_model *m;
+  TRY(shoal_saved_model_load(dir, tags, SHOAL_OPTIONS(shoal_session_options, .target = worker), &m));
+  const shoal_signature *s = shoal_saved_model_signature(m, key);
+  shoal_status e = s ? ask(m, s, in, o) : NOT_FOUND("the SavedModel '%s' has no signature \"%s\"", dir, key);
+  shoal_saved_model_free(m);
+  return e;
+}
+
+static int run_main(int argc, char **argv) {
+  const char *dir = NULL, *tags = NULL, *key = NULL, *list = "", *worker = NULL;
+  struct model_outputs o = {0};
+  const struct flag flags[] = {
+      {"dir", "DIR", "the model's folder", .text = &dir},
+      {"tag_set", "TAGS", "the graph with these tags (default serve)", .text = &tags},
+      {"signature_def", "KEY", "what is asked (default serving_default)", .text = &key},
+      {"inputs", "KEY=FILE.npy;...", "values for all of its inputs", .text = &list, .may_be_empty = true},
+      {"outdir", "DIR", "outputs are written there too, as KEY.npy", .text = &o.dir},
+      {"overwrite", NULL, "over files that are there", .on = &o.overwrite},
+      {"worker", "grpc://HOST:PORT", "the server to run it on (default: here)", .text = &worker},
+  };
+  static const char usage[] = "shoal saved_model run --dir=DIR [--signature_def=KEY] --inputs='KEY=FILE.npy;...'";
+  int code;
+  if (!flags_parse(usage, flags, COUNT_OF(flags), &argc, argv, &code)) return code;
+  if (!dir || argc > 1) return usage_error(dir ? "what is that without a flag?" : "--dir is missing", usage);
+  struct model_inputs in = {0};
+  shoal_status s = read_inputs(&in, list);
+  if (!s) s = run(dir, tags, key ? key : "serving_default", worker, &in, &o);
+  inputs_release(&in);
+  return s ? report(s) : EXIT_OK;
+}
+
+/* ---- which ---- */
+
+static const struct subcommand actions[] = {
+    {"show", "list its graphs, their signatures, and what these take and give", show_main},
+    {"run", "ask a signature, with arrays of NumPy's files", run_main},
+};
+
+static void help(FILE *out) {
+  fprintf(out, "usage: shoal saved_model ACTION --dir=DIR [--flag=value ...]\n\n");
+  for (size_t i = 0; i < COUNT_OF(actions); i++) fprintf(out, "  %-8s %s\n", actions[i].name, actions[i].summary);
+  fprintf(out, "\n`shoal saved_model ACTION --help` lists an action's flags.\n");
+}
+
+int saved_model_main(int argc, char **argv) {
+  for (size_t i = 0; argc > 1 && i < COUNT_OF(actions); i++)
+    if (!strcmp(argv[1], actions[i].name)) return actions[i].run(argc - 1, argv + 1);
+  bool asked = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+  if (argc > 1 && !asked) fprintf(stderr, "shoal: saved_model: there is no action \"%s\"\n", argv[1]);
+  help(asked ? stdout : stderr);
+  return asked ? EXIT_OK : EXIT_USAGE;
+}

@@ -1,0 +1,237 @@
+/* SavedModels in sessions: loading them, asking their signatures; see shoal/saved_model.h.
+ *
+ * A model of TensorFlow 2 carries, beside its objects, what loaders of version 1 go by; so there is one way to read
+ * both: import the graph, feed the saver the folder's variables, then run what initializes tables, each with the paths
+ * of the assets fed. */
+#include <string.h>
+
+#include "base/file.h"
+#include "base/given.h"
+#include "base/suggest.h"
+#include "graph/graph.h"
+#include "saved_model/meta.h"
+#include "tensor/tensor.h"
+
+struct shoal_saved_model {
+  struct meta_file file;
+  const struct meta_model *meta;
+  char *dir;
+  shoal_graph *graph;
+  shoal_session *session;
+};
+
+static const char DEFAULT_TAGS[] = "serve", DEFAULT_SIGNATURE[] = "serving_default";
+
+/* ---- loading ---- */
+
+/* What is fed to the saver and to the op that initializes. */
+struct load_feeds {
+  VEC(const char *) names;
+  VEC(shoal_tensor *) values;
+};
+
+/* "save/Const:0", as sessions have it. */
+static shoal_status add_path(struct load_feeds *f, const char *tensor, char *path) {
+  shoal_tensor *t = NULL;
+  shoal_status s = shoal_tensor_from_string(path, strlen(path), &t);
+  free(path);
+  if (s) return s;
+  vec_push(&f->names, tensor);
+  vec_push(&f->values, t);
+  return NULL;
+}
+
+static shoal_status add_assets(struct load_feeds *f, const shoal_saved_model *m) {
+  for (size_t i = 0; i < m->meta->assets.n; i++) {
+    const struct meta_asset *a = &m->meta->assets.at[i];
+    TRY(add_path(f, a->tensor, mem_printf("%s/assets/%s", m->dir, a->filename)));
+  }
+  return NULL;
+}
+
+static void feeds_release(struct load_feeds *f) {
+  for (size_t i = 0; i < f->values.n; i++) shoal_tensor_unref(f->values.at[i]);
+  vec_release(&f->names);
+  vec_release(&f->values);
+}
+
+/* An op, or a tensor whose op is meant: "init:0", "^init". */
+static shoal_status run_op(const shoal_saved_model *m, const struct load_feeds *f, const char *op) {
+  char *name = mem_strndup(op, strcspn(op, ":"));
+  const char *target = name + (*name == '^');
+  shoal_status s =
+      shoal_session_run(m->session, NULL, f->names.at, f->values.at, (int)f->names.n, NULL, NULL, 0, &target, 1, NULL);
+  free(name);
+  return s;
+}
+
+static shoal_status restore(const shoal_saved_model *m, struct load_feeds *f) {
+  const struct meta_model *meta = m->meta;
+  char *index = mem_printf("%s/variables/variables.index", m->dir);
+  bool there = file_exists(index);
+  free(index);
+  if (!there || !meta->restore_op || !meta->filename_tensor) return NULL;
+  TRY(add_path(f, meta->filename_tensor, mem_printf("%s/variables/variables", m->dir)));
+  return status_prefix(run_op(m, f, meta->restore_op), "its variables cannot be restored: ");
+}
+
+static shoal_status initialize(const shoal_saved_model *m) {
+  struct load_feeds f = {0};
+  shoal_status s = add_assets(&f, m);
+  if (!s && m->meta->init_op) s = status_prefix(run_op(m, &f, m->meta->init_op), "it cannot be initialized: ");
+  feeds_release(&f);
+  return s;
+}
+
+static shoal_status fill_session(const shoal_saved_model *m) {
+  struct load_feeds f = {0};
+  shoal_status s = add_assets(&f, m);
+  if (!s) s = restore(m, &f);
+  feeds_release(&f);
+  return s ? s : initialize(m);
+}
+
+static shoal_status load(shoal_saved_model *m, const char *tags, const shoal_session_options *options) {
+  TRY(meta_file_read(&m->file, m->dir));
+  TRY(meta_file_find(&m->file, m->dir, tags, &m->meta));
+  TRY(shoal_graph_import(m->graph, m->meta->graph_def.at, wire_left(&m->meta->graph_def), NULL));
+  TRY(shoal_session_open(m->graph, options, &m->session));
+  return fill_session(m);
+}
+
+/* Without slashes at its end. */
+static char *folder_of(const char *dir) {
+  size_t n = strlen(dir);
+  while (n > 1 && dir[n - 1] == '/') n--;
+  return mem_strndup(dir, n);
+}
+
+shoal_status shoal_saved_model_load(const char *dir, const char *tags, const shoal_session_options *options,
+                                    shoal_saved_model **out) {
+  GIVEN(dir);
+  GIVEN(out);
+  *out = NULL;
+  shoal_saved_model *m = mem_zalloc(1, sizeof *m);
+  m->dir = folder_of(dir);
+  m->graph = shoal_graph_new();
+  shoal_status s = load(m, tags ? tags : DEFAULT_TAGS, options);
+  if (s) {
+    shoal_saved_model_free(m);
+    return status_prefix(s, "the SavedModel '%s' cannot be loaded: ", dir);
+  }
+  *out = m;
+  return NULL;
+}
+
+void shoal_saved_model_free(shoal_saved_model *m) {
+  if (!m) return;
+  if (m->session) shoal_status_free(shoal_session_close(m->session));
+  shoal_graph_free(m->graph);
+  meta_file_release(&m->file);
+  free(m->dir);
+  free(m);
+}
+
+shoal_graph *shoal_saved_model_graph(const shoal_saved_model *m) { return m->graph; }
+shoal_session *shoal_saved_model_session(const shoal_saved_model *m) { return m->session; }
+
+const shoal_signature *shoal_saved_model_signature_at(const shoal_saved_model *m, int i) {
+  return i >= 0 && (size_t)i < m->meta->signatures.n ? &m->meta->signatures.at[i] : NULL;
+}
+
+const shoal_signature *shoal_saved_model_signature(const shoal_saved_model *m, const char *key) {
+  return key ? meta_signature(m->meta, key) : NULL;
+}
+
+/* ---- asking ---- */
+
+/* What is there, for errors: "'a', 'b'". */
+static void add_keys(struct text *t, const shoal_signature_value *const *at, int n) {
+  for (int i = 0; i < n; i++) text_addf(t, "%s'%s'", i ? ", " : "", at[i]->key);
+  if (!n) text_adds(t, "none");
+}
+
+static shoal_status find_value(const shoal_signature *s, bool is_input, const char *key,
+                               const shoal_signature_value **out) {
+  const shoal_signature_value *const *at = is_input ? s->inputs : s->outputs;
+  int n = is_input ? s->n_inputs : s->n_outputs;
+  const char *what = is_input ? "input" : "output";
+  for (int i = 0; i < n; i++)
+    if (!strcmp(at[i]->key, key)) {
+      *out = at[i];
+      if (at[i]->tensor) return NULL;
+      return UNIMPLEMENTED("%s '%s' of signature '%s' is made of several tensors", what, key, s->key);
+    }
+  struct text there = {0};
+  add_keys(&there, at, n);
+  shoal_status e = INVALID("signature '%s' has no %s '%s'; it has: %s", s->key, what, key, text_cstr(&there));
+  text_release(&there);
+  return e;
+}
+
+static shoal_status check_value(const shoal_signature *s, const shoal_signature_value *v, const shoal_tensor *given) {
+  if (shoal_tensor_dtype(given) != v->dtype)
+    return INVALID("input '%s' of signature '%s' is %s, not %s", v->key, s->key, shoal_dtype_name(v->dtype),
+                   shoal_dtype_name(shoal_tensor_dtype(given)));
+  struct shape want = shape_unknown_of_rank(v->rank), have = tensor_shape(&given->t);
+  for (int i = 0; i < v->rank; i++) want.dims[i] = v->dims[i];
+  if (!shape_compatible(&want, &have))
+    return INVALID("input '%s' of signature '%s' is of shape %s, not %s", v->key, s->key, shape_str(&want),
+                   shape_str(&have));
+  return NULL;
+}
+
+static shoal_status check_given(const shoal_signature *s, const char *const *keys, int n) {
+  for (int i = 0; i < s->n_inputs; i++) {
+    int times = 0;
+    for (int k = 0; k < n; k++) times += !strcmp(keys[k], s->inputs[i]->key);
+    if (times != 1)
+      return INVALID("input '%s' of signature '%s' is %s", s->inputs[i]->key, s->key,
+                     times ? "given more than once" : "missing");
+  }
+  return NULL;
+}
+
+/* Names of the graph's tensors in the place of keys. */
+static shoal_status look_up(const shoal_signature *s, const char *const *keys, shoal_tensor *const *values, int n,
+                            const char *const *output_keys, int n_outputs, const char **names) {
+  const shoal_signature_value *v;
+  for (int i = 0; i < n; i++) {
+    TRY(find_value(s, true, keys[i], &v));
+    if (!values[i]) return INVALID("input '%s' of signature '%s' is NULL", keys[i], s->key);
+    TRY(check_value(s, v, values[i]));
+    names[i] = v->tensor;
+  }
+  TRY(check_given(s, keys, n));
+  for (int i = 0; i < n_outputs; i++) {
+    TRY(find_value(s, false, output_keys[i], &v));
+    names[n + i] = v->tensor;
+  }
+  return NULL;
+}
+
+static shoal_status find_signature(const shoal_saved_model *m, const char *key, const shoal_signature **out) {
+  *out = meta_signature(m->meta, key);
+  if (*out) return NULL;
+  const shoal_signature *first = m->meta->signatures.at;
+  const char *meant = first ? suggest_name(key, strlen(key), &first->key, m->meta->signatures.n, sizeof *first) : NULL;
+  return NOT_FOUND("the SavedModel '%s' has no signature '%s'%s%s%s", m->dir, key, meant ? "; did you mean '" : "",
+                   meant ? meant : "", meant ? "'?" : "");
+}
+
+shoal_status shoal_saved_model_run(const shoal_saved_model *m, const char *signature, const char *const *keys,
+                                   shoal_tensor *const *values, int n, const char *const *output_keys,
+                                   shoal_tensor **outputs, int n_outputs) {
+  GIVEN(m);
+  GIVEN_NAMES(keys, n);
+  GIVEN_ARRAY(values, n);
+  GIVEN_NAMES(output_keys, n_outputs);
+  GIVEN_ARRAY(outputs, n_outputs);
+  const shoal_signature *s;
+  TRY(find_signature(m, signature ? signature : DEFAULT_SIGNATURE, &s));
+  const char **names = mem_zalloc((size_t)n + (size_t)n_outputs + 1, sizeof *names);
+  shoal_status e = look_up(s, keys, values, n, output_keys, n_outputs, names);
+  if (!e) e = shoal_session_run(m->session, NULL, names, values, n, names + n, outputs, n_outputs, NULL, 0, NULL);
+  free((void *)names);
+  return e;
+}

@@ -1,0 +1,269 @@
+"""SavedModels in both directions: TensorFlow's, of both generations, run by `shoal saved_model` and from C; those of a C
+program loaded by tf.saved_model.load, by the loader of version 1 and by saved_model_cli, whose output is ours.
+
+# needs: tensorflow
+"""
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.tools import saved_model_cli
+
+import shoal
+import tap
+
+BUILD = os.environ.get("SHOAL_BUILD", os.path.join(shoal.ROOT, "build"))
+SHOAL, EXPORTER = os.path.join(BUILD, "shoal"), os.path.join(BUILD, "tests", "programs", "exporter")
+WORDS = ["none", "one", "two", "three"]
+ROWS = np.array([[0, 1], [10, 11], [20, 21], [30, 31]], np.float32)
+
+
+def run(*command, code=0):
+    p = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert p.returncode == code, (command, p.returncode, p.stdout[-500:], p.stderr[-800:])
+    return p.stdout if not code else p.stderr
+
+
+def saved_model(*args, code=0):
+    return run(SHOAL, "saved_model", *args, code=code)
+
+
+def theirs(*args):
+    """What saved_model_cli prints."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        saved_model_cli.flags.FLAGS.unparse_flags()
+        saved_model_cli.flags.FLAGS(["saved_model_cli", *args])
+        getattr(saved_model_cli, args[0])()
+    return out.getvalue()
+
+
+def in_folder(test):
+    def body():
+        with tempfile.TemporaryDirectory() as folder:
+            test(folder)
+    return body
+
+
+def vocabulary(folder):
+    path = os.path.join(folder, "words.txt")
+    with open(path, "w") as f:
+        f.write("\n".join(WORDS) + "\n")
+    return path
+
+
+class Second(tf.Module):
+    """A model of TensorFlow 2: a variable, a table from a file, two functions that are signatures."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.rows = tf.Variable(ROWS)
+        self.table = tf.lookup.StaticVocabularyTable(
+            tf.lookup.TextFileInitializer(path, tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64,
+                                          tf.lookup.TextFileIndex.LINE_NUMBER), 1)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "words")])
+    def look(self, words):
+        numbers = tf.minimum(self.table.lookup(words), 3)
+        return {"numbers": numbers, "rows": tf.gather(self.rows, numbers)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, "x"), tf.TensorSpec([], tf.int32, "times")])
+    def loop(self, x, times):
+        for _ in tf.range(times):
+            x = tf.matmul(x, [[0., 1.], [1., 1.]]) if tf.reduce_sum(x) < 100. else x - 1.
+        return {"y": x}
+
+
+def save_second(folder):
+    model, path = Second(vocabulary(folder)), os.path.join(folder, "second")
+    tf.saved_model.save(model, path, signatures={"serving_default": model.look, "loop": model.loop})
+    return model, path
+
+
+def save_first(folder):
+    """One of version 1, with two graphs by tags."""
+    path = os.path.join(folder, "first")
+    v1 = tf.compat.v1
+    builder = v1.saved_model.Builder(path)
+    for tags in (["serve"], ["serve", "twice"]):
+        with v1.Graph().as_default(), v1.Session() as s:
+            x = v1.placeholder(tf.float32, [None, 2], "x")
+            w = v1.get_variable("w", initializer=ROWS[:2])
+            y = tf.matmul(x, w) * len(tags)
+            s.run(v1.global_variables_initializer())
+            signature = v1.saved_model.predict_signature_def({"x": x}, {"y": y})
+            if len(tags) == 1:
+                builder.add_meta_graph_and_variables(s, tags, {"serving_default": signature})
+            else:
+                builder.add_meta_graph(tags, {"serving_default": signature})
+    builder.save()
+    return path
+
+
+def arrays(folder, **values):
+    os.makedirs(folder, exist_ok=True)
+    for k, v in values.items():
+        np.save(os.path.join(folder, k + ".npy"), v)
+    return "--inputs=" + ";".join(f"{k}={folder}/{k}.npy" for k in values)
+
+
+def outputs(folder, *keys):
+    return [np.load(os.path.join(folder, "out", k + ".npy")) for k in keys]
+
+
+@in_folder
+def test_second_generation(folder):
+    model, path = save_second(folder)
+    words = np.array(["three", "one", "gr\u00fcn"])
+    saved_model("run", f"--dir={path}", arrays(folder, words=words), f"--outdir={folder}/out")
+    want = model.look(words)
+    for got, key in zip(outputs(folder, "numbers", "rows"), ("numbers", "rows")):
+        assert np.array_equal(got, want[key]) and got.dtype == want[key].numpy().dtype, (key, got)
+    x = np.array([[1, 2], [3, 4]], np.float32)
+    for times in (0, 3, 20):
+        saved_model("run", f"--dir={path}", "--tag_set=serve", "--signature_def=loop", f"--outdir={folder}/out",
+                    "--overwrite", arrays(folder, x=x, times=np.int32(times)))
+        assert np.array_equal(outputs(folder, "y")[0], model.loop(x, times)["y"])
+
+
+@in_folder
+def test_first_generation(folder):
+    path, x = save_first(folder), np.array([[1, 2], [3, 4]], np.float32)
+    for tags in ("serve", "twice,serve"):
+        saved_model("run", f"--dir={path}", f"--tag_set={tags}", arrays(folder, x=x), f"--outdir={folder}/out",
+                    "--overwrite")
+        assert np.array_equal(outputs(folder, "y")[0], x @ ROWS[:2] * len(tags.split(",")))
+
+
+@in_folder
+def test_keras(folder):
+    model = tf.keras.Sequential([tf.keras.layers.Input((8, 8, 1)), tf.keras.layers.Conv2D(4, 3, activation="relu"),
+                                 tf.keras.layers.BatchNormalization(), tf.keras.layers.Flatten(),
+                                 tf.keras.layers.Dense(3, activation="softmax")])
+    path = os.path.join(folder, "keras")
+    tf.saved_model.save(model, path)
+    x = np.random.default_rng(1).normal(size=(5, 8, 8, 1)).astype(np.float32)
+    signature = tf.saved_model.load(path).signatures["serving_default"]
+    (key, want), = signature(tf.constant(x)).items()
+    name, = signature.structured_input_signature[1]
+    saved_model("run", f"--dir={path}", arrays(folder, **{name: x}), f"--outdir={folder}/out")
+    assert np.allclose(outputs(folder, key)[0], want, atol=1e-6)
+
+
+@in_folder
+def test_from_c(folder):
+    """What a C program wrote, by everybody."""
+    path = os.path.join(folder, "ours")
+    file = vocabulary(folder)
+    run(EXPORTER, "save", path, file)
+    os.remove(file)  # the model has its own
+    words = ["two", "who", "one"]
+    assert run(EXPORTER, "ask", path, *words) == "two 2 20 21\nwho 0 0 1\none 1 10 11\n"
+    got = tf.saved_model.load(path).signatures["serving_default"](words=tf.constant(words))
+    assert np.array_equal(got["numbers"], [2, 0, 1]) and np.array_equal(got["rows"], ROWS[[2, 0, 1]]), got
+    with tf.compat.v1.Graph().as_default(), tf.compat.v1.Session() as s:
+        meta = tf.compat.v1.saved_model.load(s, ["serve"], path)
+        signature = meta.signature_def["number"]
+        assert signature.method_name == "own/method"
+        got = s.run(signature.outputs["numbers"].name, {signature.inputs["words"].name: words})
+        assert list(got) == [2, 0, 1]
+        assert [v.name for v in tf.compat.v1.global_variables()] == ["rows:0"]
+    theirs("run", f"--dir={path}", "--tag_set=serve", "--signature_def=number",
+           arrays(folder, words=np.array(words, "S")), f"--outdir={folder}/out")
+    assert list(outputs(folder, "numbers")[0]) == [2, 0, 1]
+
+
+@in_folder
+def test_show(folder):
+    """Line by line what saved_model_cli prints; all of it but ops and functions."""
+    run(EXPORTER, "save", f"{folder}/ours", vocabulary(folder))
+    for path in (save_second(folder)[1], save_first(folder), f"{folder}/ours"):
+        assert saved_model("show", f"--dir={path}") == theirs("show", f"--dir={path}")
+        for tags in ("serve", "serve,twice") if path.endswith("first") else ("serve",):
+            keys = saved_model("show", f"--dir={path}", f"--tag_set={tags}")
+            assert keys == theirs("show", f"--dir={path}", f"--tag_set={tags}")
+            for key in (line.split('"')[1] for line in keys.splitlines()[1:]):
+                args = ("show", f"--dir={path}", f"--tag_set={tags}", f"--signature_def={key}")
+                assert saved_model(*args) == theirs(*args)
+        ours = saved_model("show", f"--dir={path}", "--all")
+        assert "signature_def['serving_default']:" in ours and all(line in theirs("show", f"--dir={path}", "--all")
+                                                                  for line in ours.splitlines())
+
+
+@in_folder
+def test_mistakes(folder):
+    _, path = save_second(folder)
+    words = arrays(folder, words=np.array(["one"]))
+    for args, said in (
+            (("show",), "--dir is missing"),
+            (("show", f"--dir={folder}"), "there is no SavedModel in"),
+            (("show", f"--dir={path}", "--tag_set=train"), "no graph with the tags 'train'; there is one: 'serve'"),
+            (("show", f"--dir={path}", "--tag_set=serve", "--signature_def=x"), 'no signature "x"'),
+            (("run", f"--dir={path}", "--signature_def=lop", words), 'no signature "lop"'),
+            (("run", f"--dir={path}", "--inputs=words"), "KEY=FILE.npy is expected"),
+            (("run", f"--dir={path}", f"--inputs=words={folder}/none.npy"), "none.npy"),
+            (("run", f"--dir={path}"), "input 'words' of signature 'serving_default' is missing"),
+            (("run", f"--dir={path}", words + f";other={folder}/words.npy"), "has no input 'other'; it has: 'words'"),
+            (("run", f"--dir={path}", arrays(f"{folder}/a", words=np.zeros(1))), "is string, not float64"),
+            (("run", f"--dir={path}", arrays(f"{folder}/b", words=np.array([["a"]]))), "is of shape [?], not [1,1]")):
+        code = 2 if "missing" in said and args == ("show",) else None
+        p = subprocess.run([SHOAL, "saved_model", *args], capture_output=True, text=True, check=False)
+        assert p.returncode == (code or p.returncode) and p.returncode and said in p.stderr, (args, p.stderr)
+    saved_model("run", f"--dir={path}", arrays(folder, words=np.array(["one"])), f"--outdir={folder}/out")
+    assert "--overwrite" in saved_model("run", f"--dir={path}", words, f"--outdir={folder}/out", code=1)
+    assert "not empty" in run(EXPORTER, "save", path, vocabulary(folder), code=1)
+    assert not [name for name in os.listdir(folder) if "tempstate" in name]
+
+
+@in_folder
+def test_damaged(folder):
+    """Cut short or changed anywhere: an error, or an answer, but no crash."""
+    _, path = save_second(folder)
+    file = os.path.join(path, "saved_model.pb")
+    with open(file, "rb") as f:
+        whole = f.read()
+    random = np.random.default_rng(1)
+    for i in range(60):
+        data = bytearray(whole)
+        if i % 2:
+            data = data[:random.integers(len(data))]
+        else:
+            for at in random.integers(len(data), size=4):
+                data[at] = random.integers(256)
+        with open(file, "wb") as f:
+            f.write(data)
+        for args in (("show", "--all"), ("run", arrays(folder, words=np.array(["one"])))):
+            p = subprocess.run([SHOAL, "saved_model", *args, f"--dir={path}"], capture_output=True, check=False)
+            assert p.returncode in (0, 1, 2), (i, args, p.returncode, p.stderr[-500:])
+
+
+@in_folder
+def test_arrays(folder):
+    """NumPy's types, orders and strings, there and back through a model that changes nothing."""
+    v1 = tf.compat.v1
+    for value in (np.arange(6, dtype=np.int8).reshape(2, 3), np.array([1, 2], np.uint64), np.float16([[1.5]]),
+                  np.asfortranarray(np.arange(24.).reshape(2, 3, 4)), np.array([1, 2], ">i4"), np.array([True, False]),
+                  np.array([1 + 2j], np.complex64), np.array([b"a", b"long one, longer than 16"]), np.zeros((0, 3), np.float32),
+                  np.array(7, np.int64), np.array(["\u00fc", "x\U0001f41f"])):
+        path = os.path.join(folder, "same")
+        with v1.Graph().as_default(), v1.Session() as s:
+            native = value.astype(value.dtype.newbyteorder("="))
+            x = v1.placeholder(tf.string if native.dtype.kind in "SU" else tf.as_dtype(native.dtype), value.shape)
+            v1.saved_model.simple_save(s, path, {"x": x}, {"y": tf.identity(x)})
+        saved_model("run", f"--dir={path}", arrays(folder, x=value), f"--outdir={folder}/out", "--overwrite")
+        got = outputs(folder, "y")[0]
+        want = np.char.encode(value, "utf-8") if value.dtype.kind == "U" else native
+        assert got.shape == want.shape and np.array_equal(got, want), (value, got)
+        subprocess.run(["rm", "-r", path], check=True)
+
+
+if __name__ == "__main__":
+    tap.main(globals())

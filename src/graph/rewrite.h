@@ -35,6 +35,7 @@ struct rewriting {
 void rewrite_fold(struct rewriting *r);
 void rewrite_merge(struct rewriting *r);
 void rewrite_skip_unread(struct rewriting *r);
+void rewrite_fuse_layers(struct rewriting *r);
 void rewrite_fuse_bias(struct rewriting *r);
 void rewrite_fuse_elementwise(struct rewriting *r);
 void rewrite_fuse_softmax(struct rewriting *r);

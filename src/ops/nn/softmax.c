@@ -5,20 +5,19 @@
 #include <stdlib.h>
 
 #include "math/scratch.h"
-#include "ops/nn/nn_util.h"
 #include "ops/math/vector_math.h"
+#include "ops/nn/softmax.h"
 #include "tensor/summarize.h"
 
 /* ---- rows ---- */
 
-VECTOR_CLONES static float shift_float(const float *x, float *y, int64_t n) {
+VECTOR_CLONES float softmax_shift(const float *x, float *y, int64_t n) {
   float top = -INFINITY;
   for (int64_t i = 0; i < n; i++) top = x[i] > top || x[i] != x[i] ? x[i] : top;
   LOOP_FREE for (int64_t i = 0; i < n; i++) y[i] = x[i] - top;
   return top;
 }
-/* Sum of e^x; e holds the terms (it may be x). Eight partial sums in a fixed order. */
-VECTOR_CLONES static float exp_sum_float(const float *x, float *e, int64_t n) {
+VECTOR_CLONES float softmax_exp_sum(const float *x, float *e, int64_t n) {
   LOOP_FREE for (int64_t i = 0; i < n; i++) e[i] = vm_exp(x[i]);
   float s[8] = {0}, rest = 0;
   int64_t i = 0;
@@ -40,15 +39,15 @@ static double exp_sum_double(const double *x, double *e, int64_t n) {
 
 /* y = softmax(x), or its logarithm. x and y may be the same. */
 static void softmax_float(const float *x, float *y, int64_t n, bool logarithm) {
-  shift_float(x, y, n);
+  softmax_shift(x, y, n);
   if (!logarithm) {
-    float scale = 1 / exp_sum_float(y, y, n);
+    float scale = 1 / softmax_exp_sum(y, y, n);
     for (int64_t i = 0; i < n; i++) y[i] *= scale;
     return;
   }
   enum { STRIP = 256 };
   float e[STRIP], sum = 0;
-  for (int64_t i = 0; i < n; i += STRIP) sum += exp_sum_float(y + i, e, MIN(STRIP, n - i));
+  for (int64_t i = 0; i < n; i += STRIP) sum += softmax_exp_sum(y + i, e, MIN(STRIP, n - i));
   float log_sum = logf(sum);
   for (int64_t i = 0; i < n; i++) y[i] -= log_sum;
 }
@@ -75,7 +74,7 @@ struct softmax_rows {
   bool logarithm;
   int64_t label_step, logit_step; /* elements between rows: 0 when one row serves all */
   int64_t label_each, logit_each; /* between classes: 0 when one value serves all */
-  bool wide_labels;               /* int64 */
+  const struct tensor *sparse;    /* labels that are classes */
 };
 
 static void softmax_rows(void *arg, int64_t begin, int64_t end) {
@@ -123,7 +122,7 @@ static shoal_status softmax_run(struct kernel_ctx *ctx) {
 
 /* x: shifted logits, also room for the result. sum(labels * (log(sum e^x) - x)) and softmax - labels. */
 static float cross_float(float *x, const float *labels, float *back, int64_t n) {
-  float sum = exp_sum_float(x, back, n), log_sum = logf(sum), scale = 1 / sum, loss = 0;
+  float sum = softmax_exp_sum(x, back, n), log_sum = logf(sum), scale = 1 / sum, loss = 0;
   for (int64_t i = 0; i < n; i++) {
     loss += labels[i] * (log_sum - x[i]);
     back[i] = back[i] * scale - labels[i];
@@ -167,7 +166,7 @@ static void dense_rows(void *arg, int64_t begin, int64_t end) {
       shift_double(x, x, n);
       ((double *)s->loss)[r] = cross_double(x, labels, (double *)y, n);
     } else {
-      shift_float(x, x, n);
+      softmax_shift(x, x, n);
       float loss = cross_float(x, labels, back, n);
       nn_from_float(s->type, back, y, n);
       nn_from_float(s->type, &loss, s->loss + (size_t)r * es, 1);
@@ -209,10 +208,6 @@ static shoal_status dense_run(struct kernel_ctx *ctx) {
   return NULL;
 }
 
-static int64_t label_at(const struct softmax_rows *s, int64_t r) {
-  return s->wide_labels ? ((const int64_t *)s->labels)[r] : ((const int32_t *)s->labels)[r];
-}
-
 static void sparse_rows(void *arg, int64_t begin, int64_t end) {
   const struct softmax_rows *s = arg;
   int64_t n = s->classes;
@@ -220,7 +215,7 @@ static void sparse_rows(void *arg, int64_t begin, int64_t end) {
   bool narrow = es == 2;
   float *space = scratch_get(SCRATCH_PATCH, (size_t)n * sizeof(float));
   for (int64_t r = begin; r < end; r++) {
-    int64_t label = label_at(s, r);
+    int64_t label = label_of(s->sparse, r);
     const char *x = s->x + (size_t)(r * n) * es;
     char *y = s->y + (size_t)(r * n) * es;
     if (s->type == SHOAL_FLOAT64) {
@@ -234,8 +229,8 @@ static void sparse_rows(void *arg, int64_t begin, int64_t end) {
     }
     float *back = narrow ? space : (float *)y;
     if (narrow) nn_to_float(s->type, x, back, n);
-    shift_float(narrow ? back : (const float *)x, back, n);
-    float at = back[label], sum = exp_sum_float(back, back, n), scale = 1 / sum, loss = logf(sum) - at;
+    softmax_shift(narrow ? back : (const float *)x, back, n);
+    float at = back[label], sum = softmax_exp_sum(back, back, n), scale = 1 / sum, loss = logf(sum) - at;
     for (int64_t i = 0; i < n; i++) back[i] *= scale;
     back[label] -= 1;
     if (narrow) nn_from_float(s->type, back, y, n);
@@ -243,33 +238,38 @@ static void sparse_rows(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static shoal_status sparse_run(struct kernel_ctx *ctx) {
-  const struct tensor *x = ctx_in(ctx, 0), *labels = ctx_in(ctx, 1);
+shoal_status sparse_check_shapes(const struct tensor *x, const struct tensor *labels) {
   if (x->rank != 2) return INVALID("logits must be 2-D, but got shape %s", tensor_shape_str(x));
   if (labels->rank != 1) return INVALID("labels must be 1-D, but got shape %s", tensor_shape_str(labels));
   if (x->dims[0] != labels->dims[0])
     return INVALID("logits and labels must have the same first dimension, got logits shape %s and labels shape %s",
                    tensor_shape_str(x), tensor_shape_str(labels));
   if (x->dims[1] <= 0) return INVALID("Must have at least one class, but got logits shape %s", tensor_shape_str(x));
-  struct softmax_rows s = {.type = ctx_in_type(ctx, 0),
-                           .classes = x->dims[1],
-                           .labels = labels->data,
-                           .wide_labels = labels->dtype == SHOAL_INT64};
+  return NULL;
+}
+
+shoal_status sparse_check_labels(const struct tensor *labels, int64_t classes) {
   int64_t low = 0, high = 0;
   for (int64_t i = 0; i < labels->n; i++) {
-    int64_t label = label_at(&s, i);
+    int64_t label = label_of(labels, i);
     low = MIN(low, label);
     high = MAX(high, label);
   }
-  if (low < 0 || high >= s.classes) {
-    struct text t = {0};
-    tensor_summarize(labels, -1, false, &t);
-    shoal_status bad = INVALID("Received a label value of %" PRId64 " which is outside the valid range of [0, %" PRId64
-                               ").  Label values: %s",
-                               low < 0 ? low : high, s.classes, text_cstr(&t));
-    text_release(&t);
-    return bad;
-  }
+  if (low >= 0 && high < classes) return NULL;
+  struct text t = {0};
+  tensor_summarize(labels, -1, false, &t);
+  shoal_status bad = INVALID("Received a label value of %" PRId64 " which is outside the valid range of [0, %" PRId64
+                             ").  Label values: %s",
+                             low < 0 ? low : high, classes, text_cstr(&t));
+  text_release(&t);
+  return bad;
+}
+
+static shoal_status sparse_run(struct kernel_ctx *ctx) {
+  const struct tensor *x = ctx_in(ctx, 0), *labels = ctx_in(ctx, 1);
+  TRY(sparse_check_shapes(x, labels));
+  TRY(sparse_check_labels(labels, x->dims[1]));
+  struct softmax_rows s = {.type = ctx_in_type(ctx, 0), .classes = x->dims[1], .sparse = labels};
   struct tensor *loss, *back;
   TRY(ctx_out_dims(ctx, 0, 1, x->dims, &loss));
   TRY(ctx_out_like(ctx, 1, 0, &back));

@@ -1,0 +1,114 @@
+/* Layer normalisation as train/layer_norm.c builds it: _ShoalLayerNorm and _ShoalLayerNormGrad. */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "graph/fuse_layers.h"
+
+/* xf, dyf, dxf: in float32, where x and y are not. */
+static const char forward[] =
+    "y = Cast? o\n"
+    "o = AddV2 s beta\n"
+    "s = Mul n gamma\n"
+    "n = Mul c r\n"
+    "r = Rsqrt e\n"
+    "e = AddV2 v eps\n"
+    "v = Mean q *\n"
+    "q = Square c\n"
+    "c = Sub xf m\n"
+    "m = Mean xf *\n"
+    "xf = Cast? x\n";
+
+static const char backward[] =
+    "ng = Mul n dyf\n"
+    "dg = Sum ng *\n"
+    "db = Sum dyf *\n"
+    "dn = Mul dyf gamma\n"
+    "dc1 = Mul dn r\n"
+    "pr = Mul c dn\n"
+    "sr = Sum pr *\n"
+    "dr = Reshape sr *\n"
+    "de = RsqrtGrad r dr\n"
+    "dv = Reshape de *\n"
+    "bv = BroadcastTo dv *\n"
+    "dq = RealDiv bv width\n"
+    "c2 = Mul c two\n"
+    "dc2 = Mul dq c2\n"
+    "dc = AddN dc1 dc2\n"
+    "nc = Neg dc\n"
+    "sm = Sum nc *\n"
+    "dm = Reshape sm *\n"
+    "dm1 = Reshape dm *\n"
+    "bm = BroadcastTo dm1 *\n"
+    "dxm = RealDiv bm width2\n"
+    "dxf = AddN& dc dxm\n"
+    "dx = Cast? dxf\n"
+    "dyf = Cast? dy\n";
+
+static bool same_type(shoal_out a, shoal_out b) { return a.node->out_types[a.index] == b.node->out_types[b.index]; }
+
+static bool gradient_fits(const struct layer_found *l, const struct shape *x) {
+  int last = x->rank - 1;
+  struct shape dy = found_shape(l, "dy"), bm = found_shape(l, "bm");
+  double width = (double)x->dims[last];
+  if (!shape_known(x) || !may_be(&dy, x) || !shape_equal(&bm, x)) return false;
+  if (l->casts && (found_node(l, "dxf")->n_in != 2 || !same_type(found_out(l, "dy"), found_out(l, "dx")))) return false;
+  return found_number(l, "width", width) && found_number(l, "width2", width) && found_number(l, "two", 2) &&
+         reduces(found_node(l, "dg"), 0, last, false) && reduces(found_node(l, "db"), 0, last, false) &&
+         reduces(found_node(l, "sr"), last, last + 1, false) && reduces(found_node(l, "sm"), last, last + 1, false);
+}
+
+static bool fits(const struct layer_found *l) {
+  struct shape x = found_shape(l, "xf"), gamma = found_shape(l, "gamma"), beta = found_shape(l, "beta");
+  const struct tensor *eps = constant_of(found_out(l, "eps"));
+  if (l->back) {
+    struct shape spread = found_shape(l, "bv"); /* as x was when the gradient was built */
+    if (!may_be(&x, &spread)) return false;
+    x = spread;
+  }
+  int last = x.rank - 1;
+  if (x.rank < 1 || x.dims[last] < 1 || (!l->back && (gamma.rank != 1 || beta.rank != 1))) return false;
+  struct shape width = shape_vector(x.dims[last]);
+  if (!may_be(&gamma, &width) || !may_be(&beta, &width)) return false;
+  if (!eps || eps->n != 1 || found_node(l, "o")->out_types[0] != SHOAL_FLOAT32) return false;
+  if (!reduces(found_node(l, "v"), last, last + 1, true) || !reduces(found_node(l, "m"), last, last + 1, true))
+    return false;
+  if (l->casts && !same_type(found_out(l, "x"), found_out(l, "y"))) return false;
+  return !l->back || gradient_fits(l, &x);
+}
+
+static struct shoal_node *make_forward(struct fusing_layers *f, const struct layer_found *l) {
+  struct named_attr *attrs = mem_zalloc(1, sizeof *attrs);
+  double eps = constant_at(constant_of(found_out(l, "eps")), 0);
+  attrs[0] = (struct named_attr){mem_strdup("epsilon"), attr_float((float)eps)};
+  return layer_node(f, l, "y", "_ShoalLayerNorm",
+                    (shoal_out[]){found_out(l, "x"), found_out(l, "gamma"), found_out(l, "beta")}, 3, attrs, 1);
+}
+
+static struct shoal_node *make_backward(struct fusing_layers *f, const struct layer_found *l, struct shoal_node *norm) {
+  return layer_node(f, l, "dx", "_ShoalLayerNormGrad",
+                    (shoal_out[]){found_out(l, "x"), found_out(l, "gamma"), {norm, 1}, {norm, 2}, found_out(l, "dy")},
+                    5, NULL, 0);
+}
+
+static bool make(struct fusing_layers *f, const struct layer_found *l) {
+  struct shoal_node *norm = make_forward(f, l), *back = norm && l->back ? make_backward(f, l, norm) : NULL;
+  if (norm && l->back && !back) {
+    graph_remove(f->r->g, norm);
+    norm = NULL;
+  }
+  if (!norm) return false;
+  layer_becomes(f, l, "y", (shoal_out){norm, 0});
+  if (!back) return true;
+  layer_becomes(f, l, "dx", (shoal_out){back, 0});
+  layer_becomes(f, l, "dg", (shoal_out){back, 1});
+  layer_becomes(f, l, "db", (shoal_out){back, 2});
+  return true;
+}
+
+const struct layer layer_of_norm = {.name = "layer normalisation",
+                                    .forward = forward,
+                                    .backward = backward,
+                                    .result = "y",
+                                    .gradients = "dx dg db",
+                                    .fits = fits,
+                                    .make = make};

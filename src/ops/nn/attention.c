@@ -1,0 +1,300 @@
+/* _ShoalAttention and _ShoalAttentionGrad (made by the rewrite "fuse_layers"): attention whose scores stay in the
+ * cache.
+ *
+ * q, k, v and y are [batch, time, heads * depth]; heads are read where they stand, nothing is transposed. One head of
+ * one example is one piece of work. It goes by BLOCK queries: scores against all keys that one of them sees, softmax,
+ * and the product with the values. For the way back the logarithm of each row's sum is kept, and scores are computed
+ * again: one product more than the single ops have, but for causal attention half of each is left out.
+ *
+ * Half precision is computed with as float: a head's rows are converted before, and results behind. */
+#include "ops/nn/attention.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "math/gemm.h"
+#include "math/scratch.h"
+#include "ops/math/vector_math.h"
+#include "ops/nn/softmax.h"
+
+enum { BLOCK = 64 };
+
+shoal_status attention_state_init(struct attention_state *st, const struct shoal_node *n) {
+  TRY(node_get_int(n, "heads", &st->heads));
+  TRY(node_get_int(n, "depth", &st->depth));
+  TRY(node_get_float(n, "scale", &st->scale));
+  return node_get_bool(n, "causal", &st->causal);
+}
+
+static shoal_status check_back(const struct kernel_ctx *ctx, int64_t sums) {
+  TRY(nn_check_same(ctx, 0, 3));
+  TRY(nn_check_same(ctx, 0, 5));
+  if (ctx_in(ctx, 4)->n == sums) return NULL;
+  return INVALID("there are %" PRId64 " rows of scores, but sums %s", sums, tensor_shape_str(ctx_in(ctx, 4)));
+}
+
+shoal_status attention_size(const struct kernel_ctx *ctx, const struct attention_state *st, bool back,
+                            struct attention_size *out) {
+  const struct tensor *q = ctx_in(ctx, 0), *k = ctx_in(ctx, 1);
+  if (q->rank != 3 || k->rank != 3 || q->dims[0] != k->dims[0] || q->dims[2] != k->dims[2] || st->heads < 1 ||
+      st->depth < 1 || q->dims[2] / st->heads != st->depth || q->dims[2] % st->heads ||
+      (st->causal && k->dims[1] < q->dims[1]) || k->dims[1] < 1)
+    return INVALID("attention of %" PRId64 " heads: queries %s, keys %s", st->heads, tensor_shape_str(q),
+                   tensor_shape_str(k));
+  TRY(nn_check_same(ctx, 1, 2));
+  *out = (struct attention_size){q->dims[0], q->dims[1], k->dims[1], q->dims[2], q->dims[2] / st->heads};
+  return back ? check_back(ctx, out->batch * st->heads * out->queries) : NULL;
+}
+
+/* ---- one head ---- */
+
+struct head_rows { /* of one head; ld elements from one to the next */
+  float *at;
+  int64_t ld;
+};
+
+struct attending {
+  struct attention_state st;
+  struct attention_size size;
+  shoal_dtype type;
+  const void *q, *k, *v, *y, *dy;
+  void *out[3]; /* y; or dq, dk, dv */
+  float *sums;
+  shoal_status _Atomic failed;
+};
+
+static int64_t seen(const struct attending *a, int64_t query) {
+  return a->st.causal ? MIN(a->size.keys, query + 1 + a->size.keys - a->size.queries) : a->size.keys;
+}
+
+static char *place(const struct attending *a, const void *of, int64_t times, int64_t item) {
+  int64_t b = item / a->st.heads, h = item % a->st.heads;
+  return (char *)(uintptr_t)of + (size_t)(b * times * a->size.width + h * a->size.depth) * dtype_size(a->type);
+}
+
+/* A head's rows where they are, or converted, in room that is used up. */
+static struct head_rows take(const struct attending *a, const void *of, int64_t times, int64_t item, float **room) {
+  char *from = place(a, of, times, item);
+  int64_t d = a->size.depth;
+  if (a->type == SHOAL_FLOAT32) return (struct head_rows){(float *)from, a->size.width};
+  struct head_rows r = {*room, d};
+  for (int64_t t = 0; t < times; t++)
+    nn_to_float(a->type, from + (size_t)(t * a->size.width) * dtype_size(a->type), r.at + t * d, d);
+  *room += times * d;
+  return r;
+}
+
+static struct head_rows make_room(const struct attending *a, void *of, int64_t times, int64_t item, float **room) {
+  struct head_rows r = {*room, a->size.depth};
+  if (a->type == SHOAL_FLOAT32) return (struct head_rows){(float *)place(a, of, times, item), a->size.width};
+  *room += times * a->size.depth;
+  return r;
+}
+
+static void give(const struct attending *a, void *of, int64_t times, int64_t item, struct head_rows r) {
+  char *to = place(a, of, times, item);
+  if (a->type == SHOAL_FLOAT32) return;
+  for (int64_t t = 0; t < times; t++)
+    nn_from_float(a->type, r.at + t * r.ld, to + (size_t)(t * a->size.width) * dtype_size(a->type), a->size.depth);
+}
+
+static struct head_rows from_row(struct head_rows r, int64_t i) { return (struct head_rows){r.at + i * r.ld, r.ld}; }
+
+/* c = a b, or c += a b, a of m rows; turned: stored the other way round. */
+static void product(struct attending *a, struct head_rows x, bool turn_x, struct head_rows y, bool turn_y,
+                    struct head_rows to, int64_t m, int64_t n, int64_t k, bool add) {
+  struct gemm g = {.m = m,
+                   .n = n,
+                   .k = k,
+                   .a = {.data = x.at, .type = SHOAL_FLOAT32, .ld = x.ld, .trans = turn_x},
+                   .b = {.data = y.at, .type = SHOAL_FLOAT32, .ld = y.ld, .trans = turn_y},
+                   .c = to.at,
+                   .type = SHOAL_FLOAT32,
+                   .ldc = to.ld,
+                   .accumulate = add};
+  shoal_status s = gemm_run(NULL, &g), none = NULL;
+  if (s && !atomic_compare_exchange_strong(&a->failed, &none, s)) shoal_status_free(s);
+}
+
+VECTOR_CLONES static void times_number(float *x, float by, int64_t n) {
+  LOOP_FREE for (int64_t i = 0; i < n; i++) x[i] *= by;
+}
+
+/* ---- forward ---- */
+
+/* Scores become weights, and what is not seen 0; the logarithm of their sum is given. */
+static float weigh(const struct attending *a, float *row, int64_t query, int64_t n) {
+  int64_t end = seen(a, query);
+  times_number(row, a->st.scale, end);
+  float top = softmax_shift(row, row, end), sum = softmax_exp_sum(row, row, end);
+  times_number(row, 1 / sum, end);
+  memset(row + end, 0, (size_t)(n - end) * sizeof *row);
+  return top + logf(sum);
+}
+
+static void forward_block(struct attending *a, int64_t first, int64_t m, struct head_rows q, struct head_rows k,
+                          struct head_rows v, struct head_rows y, float *scores, float *sums) {
+  int64_t n = seen(a, first + m - 1), d = a->size.depth;
+  struct head_rows s = {scores, n};
+  product(a, from_row(q, first), false, k, true, s, m, n, d, false);
+  for (int64_t i = 0; i < m; i++) sums[first + i] = weigh(a, scores + i * n, first + i, n);
+  product(a, s, false, v, false, from_row(y, first), m, d, n, false);
+}
+
+static void forward_heads(void *arg, int64_t begin, int64_t end) {
+  struct attending *a = arg;
+  int64_t tq = a->size.queries, tk = a->size.keys, d = a->size.depth;
+  float *scores = scratch_get(SCRATCH_PATCH, (size_t)(BLOCK * tk + 2 * (tq + tk) * d) * sizeof *scores);
+  for (int64_t i = begin; i < end; i++) {
+    float *room = scores + BLOCK * tk;
+    struct head_rows q = take(a, a->q, tq, i, &room), k = take(a, a->k, tk, i, &room), v = take(a, a->v, tk, i, &room);
+    struct head_rows y = make_room(a, a->out[0], tq, i, &room);
+    for (int64_t at = 0; at < tq; at += BLOCK)
+      forward_block(a, at, MIN(BLOCK, tq - at), q, k, v, y, scores, a->sums + i * tq);
+    give(a, a->out[0], tq, i, y);
+  }
+}
+
+/* ---- back ---- */
+
+VECTOR_CLONES static void weights_again(float *row, float scale, float sum, int64_t n) {
+  LOOP_FREE for (int64_t i = 0; i < n; i++) row[i] = vm_exp(row[i] * scale - sum);
+}
+
+static float dot(const float *x, const float *y, int64_t n) {
+  float sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
+  return sum;
+}
+
+VECTOR_CLONES static void scores_grad(float *ds, const float *w, float delta, float scale, int64_t n) {
+  LOOP_FREE for (int64_t i = 0; i < n; i++) ds[i] = w[i] * (ds[i] - delta) * scale;
+}
+
+struct head_back {
+  struct head_rows q, k, v, y, dy, dq, dk, dv;
+  float *weights, *grads; /* of a block: [BLOCK][keys] */
+  const float *sums;
+};
+
+static void back_row(const struct attending *a, const struct head_back *h, int64_t query, float *w, float *ds,
+                     int64_t n) {
+  int64_t end = seen(a, query);
+  weights_again(w, a->st.scale, h->sums[query], end);
+  memset(w + end, 0, (size_t)(n - end) * sizeof *w);
+  float delta = dot(from_row(h->y, query).at, from_row(h->dy, query).at, a->size.depth);
+  scores_grad(ds, w, delta, a->st.scale, n);
+}
+
+static void back_block(struct attending *a, const struct head_back *h, int64_t first, int64_t m) {
+  int64_t n = seen(a, first + m - 1), d = a->size.depth;
+  struct head_rows w = {h->weights, n}, ds = {h->grads, n}, q = from_row(h->q, first), dy = from_row(h->dy, first);
+  product(a, q, false, h->k, true, w, m, n, d, false);
+  product(a, dy, false, h->v, true, ds, m, n, d, false);
+  for (int64_t i = 0; i < m; i++) back_row(a, h, first + i, w.at + i * n, ds.at + i * n, n);
+  product(a, w, true, dy, false, h->dv, n, d, m, true);
+  product(a, ds, true, q, false, h->dk, n, d, m, true);
+  product(a, ds, false, h->k, false, from_row(h->dq, first), m, d, n, false);
+}
+
+static void clear(struct head_rows r, int64_t times, int64_t d) {
+  for (int64_t t = 0; t < times; t++) memset(r.at + t * r.ld, 0, (size_t)d * sizeof *r.at);
+}
+
+static void back_head(struct attending *a, int64_t i, float *room) {
+  int64_t tq = a->size.queries, tk = a->size.keys;
+  struct head_back h = {.weights = room, .grads = room + BLOCK * tk, .sums = a->sums + i * tq};
+  room += 2 * BLOCK * tk;
+  h.q = take(a, a->q, tq, i, &room);
+  h.k = take(a, a->k, tk, i, &room);
+  h.v = take(a, a->v, tk, i, &room);
+  h.y = take(a, a->y, tq, i, &room);
+  h.dy = take(a, a->dy, tq, i, &room);
+  h.dq = make_room(a, a->out[0], tq, i, &room);
+  h.dk = make_room(a, a->out[1], tk, i, &room);
+  h.dv = make_room(a, a->out[2], tk, i, &room);
+  clear(h.dk, tk, a->size.depth);
+  clear(h.dv, tk, a->size.depth);
+  for (int64_t at = 0; at < tq; at += BLOCK) back_block(a, &h, at, MIN(BLOCK, tq - at));
+  give(a, a->out[0], tq, i, h.dq);
+  give(a, a->out[1], tk, i, h.dk);
+  give(a, a->out[2], tk, i, h.dv);
+}
+
+static void back_heads(void *arg, int64_t begin, int64_t end) {
+  struct attending *a = arg;
+  int64_t tq = a->size.queries, tk = a->size.keys, d = a->size.depth;
+  float *room = scratch_get(SCRATCH_PATCH, (size_t)(2 * BLOCK * tk + 4 * (tq + tk) * d) * sizeof *room);
+  for (int64_t i = begin; i < end; i++) back_head(a, i, room);
+}
+
+/* ---- kernels ---- */
+
+static shoal_status init(struct kernel_init *ki, void *state) { return attention_state_init(state, ki->node); }
+
+static shoal_status run(struct kernel_ctx *ctx) {
+  struct attending a = {.st = *(const struct attention_state *)ctx->state, .type = ctx_in_type(ctx, 0)};
+  struct tensor *y, *sums;
+  TRY(attention_size(ctx, &a.st, false, &a.size));
+  struct shape shape = tensor_shape(ctx_in(ctx, 0));
+  TRY(ctx_out(ctx, 0, &shape, &y));
+  TRY(ctx_out_dims(ctx, 1, 3, (int64_t[]){a.size.batch, a.st.heads, a.size.queries}, &sums));
+  a.q = ctx_in(ctx, 0)->data;
+  a.k = ctx_in(ctx, 1)->data;
+  a.v = ctx_in(ctx, 2)->data;
+  a.out[0] = y->data;
+  a.sums = sums->data;
+  if (y->n) pool_for(ctx_pool(ctx), a.size.batch * a.st.heads, 1, forward_heads, &a);
+  return a.failed;
+}
+
+static shoal_status grad_run(struct kernel_ctx *ctx) {
+  struct attending a = {.st = *(const struct attention_state *)ctx->state, .type = ctx_in_type(ctx, 0)};
+  TRY(attention_size(ctx, &a.st, true, &a.size));
+  for (int i = 0; i < 3; i++) {
+    struct shape shape = tensor_shape(ctx_in(ctx, i));
+    struct tensor *d;
+    TRY(ctx_out(ctx, i, &shape, &d));
+    if (!a.size.queries) tensor_zero(d);
+    a.out[i] = d->data;
+  }
+  a.q = ctx_in(ctx, 0)->data;
+  a.k = ctx_in(ctx, 1)->data;
+  a.v = ctx_in(ctx, 2)->data;
+  a.y = ctx_in(ctx, 3)->data;
+  a.sums = ctx_in(ctx, 4)->data;
+  a.dy = ctx_in(ctx, 5)->data;
+  if (ctx_in(ctx, 0)->n) pool_for(ctx_pool(ctx), a.size.batch * a.st.heads, 1, back_heads, &a);
+  return a.failed;
+}
+
+static shoal_status shape(struct shape_ctx *c) {
+  c->out[0] = c->in[0];
+  return NULL;
+}
+static shoal_status grad_shape(struct shape_ctx *c) {
+  for (int i = 0; i < 3; i++) c->out[i] = c->in[i];
+  return NULL;
+}
+
+#define KERNELS(run_)                                   \
+  (const struct kernel_def[]) {                         \
+    {.device = "CPU",                                   \
+     .type_attr = "T",                                  \
+     .types = DT(FLOAT32) | DT(FLOAT16) | DT(BFLOAT16), \
+     .state_size = sizeof(struct attention_state),      \
+     .init = init,                                      \
+     .run = run_},                                      \
+    {                                                   \
+      0                                                 \
+    }                                                   \
+  }
+#define ATTRS "T: {half, bfloat16, float}; heads: int >= 1; depth: int >= 1; scale: float; causal: bool"
+
+static const struct op_row rows[] = {
+    {"_ShoalAttention", .in = "q: T, k: T, v: T", .out = "y: T, sums: float", .attrs = ATTRS, .shape = shape,
+     .kernels = KERNELS(run)},
+    {"_ShoalAttentionGrad", .in = "q: T, k: T, v: T, y: T, sums: float, dy: T", .out = "dq: T, dk: T, dv: T",
+     .attrs = ATTRS, .shape = grad_shape, .kernels = KERNELS(grad_run)},
+};
+OP_FAMILY(attention, rows);

@@ -1,0 +1,238 @@
+/* _ShoalLayerNorm and _ShoalLayerNormGrad: normalisation over the last dimension, in one pass each (made by the rewrite
+ * "fuse_layers"). x and y are of any type, all else is float; mean and rstd are of each row, for the gradient.
+ *
+ * With h = (x - mean) rstd and n = dy scale:
+ *   dx = rstd (n - mean(n) - h mean(n h)),  dscale = sum over rows of dy h,  doffset = of dy.
+ * Those sums are taken in PIECES of the rows, cut by their number alone, and added in order. */
+#include <math.h>
+#include <string.h>
+
+#include "math/scratch.h"
+#include "ops/math/vector_math.h"
+#include "ops/nn/nn_util.h"
+
+enum { PIECES = 32 };
+
+struct layer_norm_rows {
+  shoal_dtype type;
+  int64_t n, width;
+  const char *x, *dy;
+  char *y; /* or dx */
+  const float *scale, *offset;
+  float *mean, *rstd;
+  float *sums; /* [PIECES][2][width] */
+  float epsilon;
+};
+
+/* Eight partial sums in a fixed order. */
+static inline float total(const float *s) { return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])); }
+
+VECTOR_CLONES static float sum(const float *x, int64_t n) {
+  float s[8] = {0}, rest = 0;
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int l = 0; l < 8; l++) s[l] += x[i + l];
+  for (; i < n; i++) rest += x[i];
+  return total(s) + rest;
+}
+
+VECTOR_CLONES static float sum_of_squares(const float *x, float mean, int64_t n) {
+  float s[8] = {0}, rest = 0;
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int l = 0; l < 8; l++) s[l] += (x[i + l] - mean) * (x[i + l] - mean);
+  for (; i < n; i++) rest += (x[i] - mean) * (x[i] - mean);
+  return total(s) + rest;
+}
+
+VECTOR_CLONES static void normalize(const float *x, float *y, float mean, float rstd, const float *scale,
+                                    const float *offset, int64_t n) {
+  LOOP_FREE for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * scale[i] + offset[i];
+}
+
+static const float *as_float(const struct layer_norm_rows *s, const char *from, int64_t row, float *room) {
+  const char *at = from + (size_t)(row * s->width) * dtype_size(s->type);
+  if (s->type == SHOAL_FLOAT32) return (const float *)at;
+  nn_to_float(s->type, at, room, s->width);
+  return room;
+}
+
+static float *result(const struct layer_norm_rows *s, int64_t row, float *room) {
+  return s->type == SHOAL_FLOAT32 ? (float *)s->y + row * s->width : room;
+}
+
+static void put(const struct layer_norm_rows *s, int64_t row, const float *room) {
+  if (s->type != SHOAL_FLOAT32)
+    nn_from_float(s->type, room, s->y + (size_t)(row * s->width) * dtype_size(s->type), s->width);
+}
+
+static void norm_rows(void *arg, int64_t begin, int64_t end) {
+  const struct layer_norm_rows *s = arg;
+  int64_t n = s->width;
+  float *room = scratch_get(SCRATCH_PATCH, (size_t)n * sizeof *room);
+  for (int64_t r = begin; r < end; r++) {
+    const float *x = as_float(s, s->x, r, room);
+    float mean = sum(x, n) / (float)n;
+    float rstd = 1 / sqrtf(sum_of_squares(x, mean, n) / (float)n + s->epsilon);
+    normalize(x, result(s, r, room), mean, rstd, s->scale, s->offset, n);
+    put(s, r, room);
+    s->mean[r] = mean;
+    s->rstd[r] = rstd;
+  }
+}
+
+/* ---- the gradient ---- */
+
+/* Of a row: sum(n) and sum(n h). */
+VECTOR_CLONES static void row_sums(const struct layer_norm_rows *s, const float *x, const float *dy, float mean,
+                                   float rstd, float out[2]) {
+  float a[8] = {0}, b[8] = {0};
+  int64_t i = 0, n = s->width;
+  for (; i + 8 <= n; i += 8)
+    for (int l = 0; l < 8; l++) {
+      float v = dy[i + l] * s->scale[i + l];
+      a[l] += v;
+      b[l] += v * ((x[i + l] - mean) * rstd);
+    }
+  out[0] = total(a);
+  out[1] = total(b);
+  for (; i < n; i++) {
+    out[0] += dy[i] * s->scale[i];
+    out[1] += dy[i] * s->scale[i] * ((x[i] - mean) * rstd);
+  }
+}
+
+/* dx may be dy. */
+VECTOR_CLONES static void row_grad(const struct layer_norm_rows *s, const float *x, const float *dy, float *dx,
+                                   float mean, float rstd, const float means[2], float *sums) {
+  float m0 = means[0], m1 = means[1];
+  int64_t n = s->width;
+  const float *scale = s->scale;
+  LOOP_FREE for (int64_t i = 0; i < n; i++) {
+    float h = (x[i] - mean) * rstd, d = dy[i];
+    sums[i] += d * h;
+    sums[n + i] += d;
+    dx[i] = rstd * (d * scale[i] - m0 - h * m1);
+  }
+}
+
+static void grad_piece(const struct layer_norm_rows *s, int64_t begin, int64_t end, float *sums) {
+  int64_t n = s->width;
+  float *room = scratch_get(SCRATCH_PATCH, (size_t)n * 2 * sizeof *room), means[2];
+  memset(sums, 0, (size_t)n * 2 * sizeof *sums);
+  for (int64_t r = begin; r < end; r++) {
+    const float *x = as_float(s, s->x, r, room), *dy = as_float(s, s->dy, r, room + n);
+    row_sums(s, x, dy, s->mean[r], s->rstd[r], means);
+    means[0] /= (float)n;
+    means[1] /= (float)n;
+    row_grad(s, x, dy, result(s, r, room + n), s->mean[r], s->rstd[r], means, sums);
+    put(s, r, room + n);
+  }
+}
+
+static void grad_pieces(void *arg, int64_t begin, int64_t end) {
+  const struct layer_norm_rows *s = arg;
+  for (int64_t p = begin; p < end; p++)
+    grad_piece(s, s->n * p / PIECES, s->n * (p + 1) / PIECES, s->sums + p * 2 * s->width);
+}
+
+static void add_pieces(const struct layer_norm_rows *s, float *scale, float *offset) {
+  int64_t n = s->width;
+  memcpy(scale, s->sums, (size_t)n * sizeof *scale);
+  memcpy(offset, s->sums + n, (size_t)n * sizeof *offset);
+  for (int p = 1; p < PIECES; p++)
+    for (int64_t i = 0; i < n; i++) {
+      scale[i] += s->sums[2 * n * p + i];
+      offset[i] += s->sums[2 * n * p + n + i];
+    }
+}
+
+/* ---- kernels ---- */
+
+static shoal_status norm_init(struct kernel_init *ki, void *state) {
+  return node_get_float(ki->node, "epsilon", state);
+}
+
+static shoal_status check(const struct tensor *x, const struct tensor *scale) {
+  if (x->rank < 1 || x->dims[x->rank - 1] < 1 || scale->rank != 1 || scale->dims[0] != x->dims[x->rank - 1])
+    return INVALID("a row of %s is not one of %s", tensor_shape_str(x), tensor_shape_str(scale));
+  return NULL;
+}
+
+static shoal_status norm_run(struct kernel_ctx *ctx) {
+  const struct tensor *x = ctx_in(ctx, 0), *scale = ctx_in(ctx, 1), *offset = ctx_in(ctx, 2);
+  struct tensor *y, *mean, *rstd;
+  TRY(check(x, scale));
+  TRY(check(x, offset));
+  struct layer_norm_rows s = {.type = ctx_in_type(ctx, 0), .width = x->dims[x->rank - 1], .x = x->data};
+  s.n = x->n / s.width;
+  TRY(ctx_out_like(ctx, 0, 0, &y));
+  TRY(ctx_out_dims(ctx, 1, 1, &s.n, &mean));
+  TRY(ctx_out_dims(ctx, 2, 1, &s.n, &rstd));
+  s.y = y->data;
+  s.scale = scale->data;
+  s.offset = offset->data;
+  s.mean = mean->data;
+  s.rstd = rstd->data;
+  s.epsilon = *(const float *)ctx->state;
+  pool_for(ctx_pool(ctx), s.n, nn_grain(s.width * 2), norm_rows, &s);
+  return NULL;
+}
+
+static shoal_status check_grad(struct kernel_ctx *ctx, int64_t n) {
+  TRY(check(ctx_in(ctx, 0), ctx_in(ctx, 1)));
+  TRY(nn_check_same(ctx, 0, 4));
+  if (ctx_in(ctx, 2)->n != n || ctx_in(ctx, 3)->n != n)
+    return INVALID("there are %" PRId64 " rows, but means %s", n, tensor_shape_str(ctx_in(ctx, 2)));
+  return NULL;
+}
+
+static shoal_status grad_run(struct kernel_ctx *ctx) {
+  const struct tensor *x = ctx_in(ctx, 0), *scale = ctx_in(ctx, 1), *dy = ctx_in(ctx, 4);
+  struct tensor *dx, *dscale, *doffset, sums;
+  TRY(check(x, scale));
+  struct layer_norm_rows s = {.type = ctx_in_type(ctx, 0), .width = x->dims[x->rank - 1], .x = x->data, .dy = dy->data};
+  s.n = x->n / s.width;
+  TRY(check_grad(ctx, s.n));
+  TRY(ctx_out_like(ctx, 0, 4, &dx));
+  TRY(ctx_out_dims(ctx, 1, 1, &s.width, &dscale));
+  TRY(ctx_out_dims(ctx, 2, 1, &s.width, &doffset));
+  struct shape room = shape_vector(PIECES * 2 * s.width);
+  TRY(ctx_temp(ctx, SHOAL_FLOAT32, &room, &sums));
+  s.y = dx->data;
+  s.scale = scale->data;
+  s.mean = ctx_in(ctx, 2)->data;
+  s.rstd = ctx_in(ctx, 3)->data;
+  s.sums = sums.data;
+  pool_for(ctx_pool(ctx), PIECES, nn_grain(s.n / PIECES * s.width * 2), grad_pieces, &s);
+  add_pieces(&s, dscale->data, doffset->data);
+  tensor_release(&sums);
+  return NULL;
+}
+
+static shoal_status norm_shape(struct shape_ctx *c) {
+  c->out[0] = c->in[0];
+  c->out[1] = c->out[2] = shape_unknown_of_rank(1);
+  return NULL;
+}
+
+static shoal_status grad_shape(struct shape_ctx *c) {
+  c->out[0] = c->in[0];
+  c->out[1] = c->out[2] = c->in[1];
+  return NULL;
+}
+
+#define HALVES_AND_FLOAT .device = "CPU", .type_attr = "T", .types = DT(FLOAT32) | DT(FLOAT16) | DT(BFLOAT16)
+
+static const struct kernel_def norm_kernels[] = {
+    {HALVES_AND_FLOAT, .state_size = sizeof(float), .init = norm_init, .run = norm_run}, {0}};
+static const struct kernel_def grad_kernels[] = {{HALVES_AND_FLOAT, .run = grad_run}, {0}};
+
+static const struct op_row rows[] = {
+    {"_ShoalLayerNorm", .in = "x: T, scale: float, offset: float", .out = "y: T, mean: float, rstd: float",
+     .attrs = "T: {half, bfloat16, float}; epsilon: float", .shape = norm_shape, .kernels = norm_kernels},
+    {"_ShoalLayerNormGrad", .in = "x: T, scale: float, mean: float, rstd: float, dy: T",
+     .out = "dx: T, dscale: float, doffset: float", .attrs = "T: {half, bfloat16, float}", .shape = grad_shape,
+     .kernels = grad_kernels},
+};
+OP_FAMILY(layer_norm, rows);

@@ -1,5 +1,8 @@
 /* cuDNN: what of it we use is declared here as its binary interface has it. Everything is a descriptor: made, given
- * attributes, finalized. A plan keeps all descriptors that it was made of. See cuda_dnn.h. */
+ * attributes, finalized. A plan keeps all descriptors that it was made of. See cuda_dnn.h.
+ *
+ * The library names ways to do a convolution, the one it thinks best first. When one of some shape is first run, each
+ * way is timed with the memory at hand, and the fastest is kept. */
 #include "device/cuda/cuda_dnn.h"
 
 #include <dlfcn.h>
@@ -9,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/vec.h"
+#include "device/cuda/cuda_timed.h"
 
 enum dnn_type { /* cudnnBackendAttributeType_t */
                 OF_HANDLE = 0,
@@ -62,9 +66,9 @@ enum dnn_attribute { /* cudnnBackendAttributeName_t */
                      ENGINE_NOTES = 1303
 };
 enum { TYPE_F32 = 0, TYPE_F16 = 2, TYPE_BF16 = 9, CROSS_CORRELATION = 1, NOTE_NONDETERMINISTIC = 4 };
-enum { BEST_FIRST = 3, WHATEVER_WORKS = 2 }; /* heuristics: A, fallback */
+enum { BEST_FIRST = 3, BY_LONGER_THOUGHT = 1, WHATEVER_WORKS = 2 }; /* heuristics: A, B, fallback */
 enum { IMAGE_ID = 'x', FILTER_ID = 'w', RESULT_ID = 'y' };
-enum { MOST_PLANS = 1024, MOST_CONFIGS = 16, MOST_NOTES = 16, TEXT = 512 };
+enum { MOST_PLANS = 1024, MOST_CONFIGS = 16, MOST_WAYS = 12, MOST_BY_A = 8, MOST_NOTES = 16, TEXT = 512 };
 static const size_t most_workspace = (size_t)1 << 30;
 
 /* alpha, beta, convolution, filter, image, result of each kind of operation. */
@@ -126,11 +130,15 @@ static shoal_status dnn_status(int error, const char *what) {
 
 /* ---- plans ---- */
 
+struct dnn_way {
+  void *plan;
+  int64_t workspace;
+};
 struct dnn_plan {
   struct cuda_conv of;
   VEC(void *) made; /* all descriptors, to be dropped */
-  void *plan;       /* NULL: there is no way to do it */
-  int64_t workspace;
+  struct dnn_way ways[MOST_WAYS];
+  int n; /* 0: there is no way to do it; 1: it is known; else they are to be timed */
 };
 
 struct cuda_dnn {
@@ -261,12 +269,12 @@ static bool try_config(struct dnn_maker *m, void *handle, void *config) {
   void *plan = end(m);
   if (!m->error) m->error = dnn.get(plan, PLAN_WORKSPACE, OF_INT64, 1, &n, &room);
   if (m->error || room < 0 || (size_t)room > most_workspace) return false;
-  m->p->plan = plan;
-  m->p->workspace = room;
+  m->p->ways[m->p->n++] = (struct dnn_way){plan, room};
   return true;
 }
 
-static bool try_heuristic(struct dnn_maker *m, void *handle, void *graph, int mode) {
+/* Ways are added until there are so many. */
+static void try_heuristic(struct dnn_maker *m, void *handle, void *graph, int mode, int most) {
   void *configs[MOST_CONFIGS];
   int64_t n = 0;
   m->error = 0;
@@ -279,17 +287,19 @@ static bool try_heuristic(struct dnn_maker *m, void *handle, void *graph, int mo
     configs[i] = m->d;
   }
   if (!m->error) m->error = dnn.get(heuristic, HEURISTIC_RESULTS, OF_DESCRIPTOR, MOST_CONFIGS, &n, configs);
-  if (m->error) return false;
-  for (int i = 0; i < MIN(n, MOST_CONFIGS); i++)
-    if (try_config(m, handle, configs[i])) return true;
-  return false;
+  if (m->error) return;
+  for (int i = 0; i < MIN(n, MOST_CONFIGS) && m->p->n < most; i++) try_config(m, handle, configs[i]);
 }
 
-/* The best that the library knows; else whatever works; else nothing. */
-static void choose(struct dnn_plan *p, void *handle) {
+/* What the library knows, best first; else whatever works; else nothing. */
+static void find_ways(struct dnn_plan *p, void *handle, bool timed) {
   struct dnn_maker m = {.p = p};
   void *g = graph(&m, handle);
-  if (!m.error && (try_heuristic(&m, handle, g, BEST_FIRST) || try_heuristic(&m, handle, g, WHATEVER_WORKS))) return;
+  bool built = !m.error;
+  if (built) try_heuristic(&m, handle, g, BEST_FIRST, timed ? MOST_BY_A : 1);
+  if (p->n && timed) try_heuristic(&m, handle, g, BY_LONGER_THOUGHT, MOST_WAYS);
+  if (built && !p->n) try_heuristic(&m, handle, g, WHATEVER_WORKS, 1);
+  if (p->n) return;
   shoal_status s = dnn_status(m.error, "a convolution");
   LOGI("cuDNN has no way to do a convolution, it is done slowly: %s", s ? shoal_status_message(s) : "no engine");
   shoal_status_free(s);
@@ -324,7 +334,7 @@ static shoal_status find_plan(struct cuda_device *c, const struct cuda_conv *of,
   }
   struct dnn_plan *p = mem_zalloc(1, sizeof *p);
   p->of = *of;
-  choose(p, d->handle);
+  find_ways(p, d->handle, cuda_may_time(c));
   vec_push(&d->plans, p);
   *out = p;
   return NULL;
@@ -354,8 +364,9 @@ shoal_status cuda_dnn_ask(struct cuda_device *c, const struct cuda_conv *of, boo
   *can = false;
   if (!works(c)) return NULL;
   TRY(find_plan(c, of, &p));
-  *can = p->plan != NULL;
-  *workspace = (size_t)p->workspace;
+  *can = p->n > 0;
+  *workspace = 0;
+  for (int i = 0; i < p->n; i++) *workspace = MAX(*workspace, (size_t)p->ways[i].workspace);
   return NULL;
 }
 
@@ -368,6 +379,48 @@ static int fill_variant(void *v, const struct cuda_conv_memory *m) {
   return error ? error : dnn.finalize(v);
 }
 
+struct dnn_run {
+  void *handle, *plan, *variant;
+};
+static int execute(void *arg) {
+  const struct dnn_run *r = arg;
+  return dnn.execute(r->handle, r->plan, r->variant);
+}
+
+/* Every way writes the whole result: that of the last may stay. */
+static int fastest(struct cuda_device *c, const struct dnn_plan *p, void *variant) {
+  static const float clearly = 0.98f;
+  float shortest = -1, first = -1;
+  int best = 0;
+  for (int i = 0; i < p->n; i++) {
+    struct dnn_run r = {c->dnn->handle, p->ways[i].plan, variant};
+    float took = cuda_time(c, execute, &r);
+    if (i == 0) first = took;
+    if (took < 0 || (shortest >= 0 && took >= clearly * shortest)) continue;
+    shortest = took;
+    best = i;
+  }
+  const struct conv *k = &p->of.c;
+  LOGD(
+      "a convolution (kind %d, %lld x %lld x %lld by %lld, %lld to %lld channels) is done in way %d of %d: %.1f us, "
+      "the "
+      "first takes %.1f",
+      (int)p->of.kind, (long long)k->batch, (long long)k->in[1], (long long)k->in[2], (long long)k->filter[2],
+      (long long)k->ci, (long long)k->co, best, p->n, (double)shortest * 1e3, (double)first * 1e3);
+  return best;
+}
+
+static void keep_one(struct dnn_plan *p, int best) {
+  p->ways[0] = p->ways[best];
+  p->n = 1;
+}
+
+/* While a step is captured the library's first choice is taken, and the rest is left for later. */
+static int run_best(struct cuda_device *c, struct dnn_plan *p, void *variant) {
+  if (p->n > 1 && cuda_may_time(c)) keep_one(p, fastest(c, p, variant));
+  return execute(&(struct dnn_run){c->dnn->handle, p->ways[0].plan, variant});
+}
+
 shoal_status cuda_dnn_run(struct cuda_device *c, const struct cuda_conv *of, const struct cuda_conv_memory *m) {
   struct dnn_plan *p;
   void *variant;
@@ -375,7 +428,7 @@ shoal_status cuda_dnn_run(struct cuda_device *c, const struct cuda_conv *of, con
   TRY(dnn_status(dnn.make(DNN_VARIANT, &variant), "a convolution"));
   int error = fill_variant(variant, m);
   cuda_count_computed(c);
-  if (!error) error = dnn.execute(c->dnn->handle, p->plan, variant);
+  if (!error) error = run_best(c, p, variant);
   shoal_status s = dnn_status(error, "a convolution");
   dnn.drop(variant);
   return s;

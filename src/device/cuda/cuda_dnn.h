@@ -1,8 +1,8 @@
 /* Convolutions on a card by cuDNN's backend (graph) interface; the library is opened at run time.
  *
  * Images are channels last; the filter is [co, filter, ci / groups]. How a convolution of some shape is best done is
- * asked once, and kept; so is that the library has no way to do it. Ways that do not give the same bits each time are
- * not taken. */
+ * timed once (cuda_timed.h), and kept; so is that the library has no way to do it. Ways that do not give the same bits
+ * each time are not taken. */
 #ifndef DEVICE_CUDA_CUDA_DNN_H
 #define DEVICE_CUDA_CUDA_DNN_H
 

@@ -3,26 +3,16 @@
  * All work is done channels last. Channels first is turned round before and after, which costs a pass over memory; so
  * there is one order to be fast in. cuDNN wants the filter's output channels first: filters are small, and turned. It
  * pads both ends alike; where an image needs more at its end (SAME with strides) it is copied into a padded one. */
-#include "device/cuda/cuda_dnn.h"
-#include "device/cuda/cuda_kernel.h"
-
-struct cuda_conv_state {
-  struct conv_shapes of;
-  CUfunction direct;
-};
+#include "device/cuda/cuda_conv.h"
 
 static shoal_status conv_init(struct kernel_init *ki, void *state) {
   static const char *const names[] = {"conv_forward", "conv_back_input", "conv_back_filter"};
   struct cuda_conv_state *st = state;
   TRY(conv_shapes_init(&st->of, ki->node));
+  TRY(cuda_folds_init(ki, &st->folds));
   return cuda_function(cuda_of(ki->device), "conv", names[st->of.kind], dtype_base(ki->kernel->out_types[0]), 0,
                        &st->direct);
 }
-
-/* The three tensors of a convolution, channels last; one of them is written. */
-struct cuda_conv_tensors {
-  struct tensor image, filter, result;
-};
 
 static void tensors_release(struct cuda_conv_tensors *t) {
   tensor_release(&t->image);
@@ -30,7 +20,7 @@ static void tensors_release(struct cuda_conv_tensors *t) {
   tensor_release(&t->result);
 }
 
-static shoal_status temp(struct kernel_ctx *ctx, int64_t n, struct tensor *out) {
+shoal_status cuda_conv_temp(struct kernel_ctx *ctx, int64_t n, struct tensor *out) {
   struct shape shape = shape_vector(n);
   return cuda_temp(ctx, ctx_out_type(ctx, 0), &shape, out);
 }
@@ -115,7 +105,7 @@ static const struct tensor *or_itself(const struct tensor *in_place, const struc
   return in_place->buffer ? in_place : t;
 }
 
-static shoal_status ask(struct kernel_ctx *ctx, const struct cuda_conv *k, bool *can, size_t *workspace) {
+shoal_status cuda_conv_ask(struct kernel_ctx *ctx, const struct cuda_conv *k, bool *can, size_t *workspace) {
   struct cuda_device *c = cuda_ctx(ctx);
   cuda_lock(c);
   shoal_status s = cuda_dnn_ask(c, k, can, workspace);
@@ -133,16 +123,16 @@ static shoal_status queue_dnn(struct cuda_device *c, const struct cuda_conv *k, 
   return cuda_dnn_run(c, k, &m);
 }
 
-static shoal_status run_dnn_on(struct kernel_ctx *ctx, const struct cuda_conv *k, const struct tensor *image,
-                               const struct tensor *filter, const struct tensor *result, size_t bytes) {
+shoal_status cuda_conv_queue(struct kernel_ctx *ctx, const struct cuda_conv *k, const struct tensor *image,
+                             const struct tensor *filter, const struct tensor *result, size_t workspace) {
   struct cuda_device *c = cuda_ctx(ctx);
-  struct tensor workspace;
-  struct shape shape = shape_vector((int64_t)bytes);
-  TRY(cuda_temp(ctx, SHOAL_UINT8, &shape, &workspace));
+  struct tensor room;
+  struct shape shape = shape_vector((int64_t)workspace);
+  TRY(cuda_temp(ctx, SHOAL_UINT8, &shape, &room));
   cuda_lock(c);
-  shoal_status s = queue_dnn(c, k, image, filter, result, &workspace);
+  shoal_status s = queue_dnn(c, k, image, filter, result, &room);
   cuda_unlock(c);
-  tensor_release(&workspace);
+  tensor_release(&room);
   return s;
 }
 
@@ -150,13 +140,13 @@ static shoal_status run_dnn_on(struct kernel_ctx *ctx, const struct cuda_conv *k
 static shoal_status run_around(struct kernel_ctx *ctx, const struct conv *c, const struct cuda_conv *k,
                                struct cuda_conv_tensors *t, size_t bytes, struct tensor *filter, struct tensor *wide) {
   int64_t rows = t->filter.n / c->co;
-  TRY(temp(ctx, t->filter.n, filter));
+  TRY(cuda_conv_temp(ctx, t->filter.n, filter));
   if (k->c.in[0] != c->in[0] || k->c.in[1] != c->in[1] || k->c.in[2] != c->in[2]) {
-    TRY(temp(ctx, c->batch * k->c.in[0] * k->c.in[1] * k->c.in[2] * c->ci, wide));
+    TRY(cuda_conv_temp(ctx, c->batch * k->c.in[0] * k->c.in[1] * k->c.in[2] * c->ci, wide));
     if (k->kind != CONV_BACK_INPUT) TRY(copy_padded(ctx, c, &k->c, &t->image, wide, true));
   }
   if (k->kind != CONV_BACK_FILTER) TRY(cuda_turn(ctx, &t->filter, filter, (struct cuda_matrices){1, rows, c->co}));
-  TRY(run_dnn_on(ctx, k, or_itself(wide, &t->image), filter, &t->result, bytes));
+  TRY(cuda_conv_queue(ctx, k, or_itself(wide, &t->image), filter, &t->result, bytes));
   if (k->kind == CONV_BACK_FILTER) return cuda_turn(ctx, filter, &t->filter, (struct cuda_matrices){1, c->co, rows});
   return k->kind == CONV_BACK_INPUT && wide->buffer ? copy_padded(ctx, c, &k->c, &t->image, wide, false) : NULL;
 }
@@ -167,9 +157,11 @@ static shoal_status run_dnn(struct kernel_ctx *ctx, const struct conv *c, struct
   struct tensor filter = {0}, wide = {0};
   size_t bytes = 0;
   if (k.dtype == SHOAL_FLOAT64 || !cuda_dnn_there()) return NULL;
+  TRY(cuda_conv_folded(ctx, c, t, done));
+  if (*done) return NULL;
   pad_evenly(&k.c);
   k.align = alignment((uintptr_t)t->image.data | (uintptr_t)t->result.data);
-  TRY(ask(ctx, &k, done, &bytes));
+  TRY(cuda_conv_ask(ctx, &k, done, &bytes));
   if (!*done) return NULL;
   shoal_status s = run_around(ctx, c, &k, t, bytes, &filter, &wide);
   tensor_release(&filter);
@@ -190,7 +182,7 @@ static shoal_status channels_last(struct kernel_ctx *ctx, const struct tensor *t
     tensor_ref(to, t);
     return NULL;
   }
-  TRY(temp(ctx, t->n, to));
+  TRY(cuda_conv_temp(ctx, t->n, to));
   return t == &ctx->out[0] ? NULL : cuda_turn(ctx, t, to, turned(t, t->dims[1]));
 }
 

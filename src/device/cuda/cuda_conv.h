@@ -1,0 +1,36 @@
+/* What the ways to a convolution on a card share: kernels_conv.c has the usual one, kernels_fold.c one for images of
+ * few channels. */
+#ifndef DEVICE_CUDA_CUDA_CONV_H
+#define DEVICE_CUDA_CUDA_CONV_H
+
+#include "device/cuda/cuda_dnn.h"
+#include "device/cuda/cuda_kernel.h"
+
+struct cuda_folds { /* functions of fold.cu; NULL: not for this type */
+  CUfunction image, filter, back;
+};
+struct cuda_conv_state {
+  struct conv_shapes of;
+  CUfunction direct;
+  struct cuda_folds folds;
+};
+
+/* The three tensors of a convolution, channels last; one of them is written. */
+struct cuda_conv_tensors {
+  struct tensor image, filter, result;
+};
+
+/* n elements of the result's type. */
+shoal_status cuda_conv_temp(struct kernel_ctx *ctx, int64_t n, struct tensor *out);
+/* cuda_dnn_ask, with the device's lock. */
+shoal_status cuda_conv_ask(struct kernel_ctx *ctx, const struct cuda_conv *k, bool *can, size_t *workspace);
+/* cuda_dnn_run on these, with so much memory besides. */
+shoal_status cuda_conv_queue(struct kernel_ctx *ctx, const struct cuda_conv *k, const struct tensor *image,
+                             const struct tensor *filter, const struct tensor *result, size_t workspace);
+
+/* kernels_fold.c */
+shoal_status cuda_folds_init(struct kernel_init *ki, struct cuda_folds *out);
+/* *done: it was one for folding, and is queued. */
+shoal_status cuda_conv_folded(struct kernel_ctx *ctx, const struct conv *c, struct cuda_conv_tensors *t, bool *done);
+
+#endif

@@ -84,6 +84,7 @@ static shoal_status forward_run(struct kernel_ctx *ctx) {
 struct cuda_max_grad {
   struct pool_state of;
   CUfunction where[2][2], back[2][2]; /* one channel or several; places in a byte or four */
+  CUfunction line;                    /* several channels, places in a byte, flat images channels last */
 };
 
 static shoal_status max_grad_init(struct kernel_init *ki, void *state) {
@@ -95,7 +96,19 @@ static shoal_status max_grad_init(struct kernel_init *ki, void *state) {
       TRY(find(ki, "max_where", wide, places[large], &st->where[wide][large]));
       TRY(find(ki, "max_back", wide, places[large], &st->back[wide][large]));
     }
-  return NULL;
+  return cuda_function(cuda_of(ki->device), "pool", "max_back_line", dtype_base(ki->kernel->in_types[0]), 0, &st->line);
+}
+
+static bool by_line(const struct cuda_pool_shape *s, int64_t each, bool large) {
+  return each > 1 && !large && !s->channels_first && s->in[0] == 1 && s->out[0] == 1 && s->size[0] == 1 &&
+         s->batch * s->in[1] > 0 && s->batch * s->in[1] < INT32_MAX;
+}
+
+static shoal_status give_back(struct kernel_ctx *ctx, struct cuda_pool_shape *s, int64_t each, bool large,
+                              void **args) {
+  const struct cuda_max_grad *st = ctx->state;
+  if (by_line(s, each, large)) return cuda_run(ctx, st->line, (unsigned)(s->batch * s->in[1]), 1, CUDA_BLOCK, args);
+  return cuda_run_each(ctx, st->back[each > 1][large], ctx->out[0].n / each, args);
 }
 
 static shoal_status max_back(struct kernel_ctx *ctx, struct cuda_pool_shape *s, const struct tensor *x,
@@ -110,9 +123,7 @@ static shoal_status max_back(struct kernel_ctx *ctx, struct cuda_pool_shape *s, 
   TRY(cuda_temp(ctx, large ? SHOAL_INT32 : SHOAL_UINT8, &shape, &where));
   shoal_status e =
       cuda_run_each(ctx, st->where[each > 1][large], dy->n / each, (void *[]){(void *)&x->data, &where.data, s});
-  if (!e)
-    e = cuda_run_each(ctx, st->back[each > 1][large], dx->n / each,
-                      (void *[]){&where.data, (void *)&dy->data, (void *)&dx->data, s});
+  if (!e) e = give_back(ctx, s, each, large, (void *[]){&where.data, (void *)&dy->data, (void *)&dx->data, s});
   tensor_release(&where);
   return e;
 }

@@ -182,6 +182,33 @@ __device__ inline void max_back(const W *where, const T *dy, T *dx, const pool_s
   }
 }
 
+/* The same for flat images, channels last: a block to a line, where it knows its windows' rows. */
+template <int V, class T, class W>
+__device__ inline void max_back_line(const W *where, const T *dy, T *dx, const pool_shape &s) {
+  int across = (int)s.depth / V, columns = (int)s.in[2], row = (int)(blockIdx.x % (unsigned)s.in[1]);
+  int above = first_window(s, 1, row), below = last_window(s, 1, row);
+  int64_t image = blockIdx.x / (unsigned)s.in[1] * s.out[1] * s.out[2] * s.depth;
+  for (int i = threadIdx.x; i < columns * across; i += blockDim.x) {
+    int column = i / across, channel = i % across * V;
+    int left = first_window(s, 2, column), right = last_window(s, 2, column);
+    typename computed<T>::type sum[V];
+    pack_of<T, V> out;
+    for (int k = 0; k < V; k++) sum[k] = 0;
+    for (int b = above; b <= below; b++)
+      for (int c = left; c <= right; c++) {
+        int o[3] = {0, b, c}, at[3] = {0, row, column};
+        int64_t from = image + ((int64_t)b * (int)s.out[2] + c) * (int)s.depth + channel;
+        W place = (W)place_in(s, o, at);
+        pack_of<W, V> taken = *(const pack_of<W, V> *)(where + from);
+        pack_of<T, V> d = *(const pack_of<T, V> *)(dy + from);
+        for (int k = 0; k < V; k++)
+          if (taken.v[k] == place) sum[k] += load(d.v[k]);
+      }
+    for (int k = 0; k < V; k++) out.v[k] = stored<T>::of(sum[k]);
+    *(pack_of<T, V> *)(dx + (int64_t)blockIdx.x * columns * (int)s.depth + column * (int)s.depth + channel) = out;
+  }
+}
+
 /* Of the part of a window that is inside. */
 __device__ inline int count(const pool_box &w) {
   return (w.to[0] - w.from[0]) * (w.to[1] - w.from[1]) * (w.to[2] - w.from[2]);
@@ -244,6 +271,11 @@ template <int V, class I, class T> __device__ inline void avg_pool_grad(const T 
 #define POOL(T)                                                                              \
   POOL_OF(T, one, 1, int64_t) POOL_OF(T, wide, (PACK_BYTES / sizeof(T)), uint32_t)           \
   MAX_BACK(T, one, 1, int64_t) MAX_BACK(T, wide, (PACK_BYTES / sizeof(T)), uint32_t)
+#define MAX_BACK_LINE(T, _)                                                                                  \
+  extern "C" __global__ void max_back_line_##T(const u8 *where, const T *dy, T *dx, pool_shape s) {          \
+    max_back_line<PACK_BYTES / sizeof(T)>(where, dy, dx, s);                                                 \
+  }
+FLOATING(MAX_BACK_LINE, )
 POOL(f32)
 POOL(f64)
 POOL(f16)

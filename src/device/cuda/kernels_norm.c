@@ -1,8 +1,9 @@
-/* Batch normalisation on a card: norm.cu. Channels first is turned round before and after. */
+/* Batch normalisation on a card, with Relu and a sum behind it where rewrites have put them into one node: norm.cu.
+ * Channels first is turned round before and after. */
 #include "device/cuda/cuda_kernel.h"
 #include "ops/nn/batch_norm.h"
 
-enum { WARP = 32, MOST_PIECES = 256, ENOUGH_BLOCKS = 1024, ROWS_A_THREAD = 16, WIDE_BYTES = 16 };
+enum { WARP = 32, ENOUGH_BLOCKS = 512, BLOCKS_TO_APPLY = 1024, ROWS_A_THREAD = 4, WIDE_BYTES = 16 };
 enum cuda_width { ONE, WIDE, WIDTHS }; /* channels that a thread serves: one, or 16 bytes of them */
 
 struct cuda_norm {
@@ -16,11 +17,35 @@ static shoal_status find(struct kernel_init *ki, const char *const names[WIDTHS]
   return NULL;
 }
 
+/* What is fused is known by the node. Backward, a sum's gradient is gated once, and applied as it is. */
+static const char *const apply_names[][WIDTHS] = {{"norm_apply_one", "norm_apply_wide"},
+                                                  {"norm_apply_relu_one", "norm_apply_relu_wide"},
+                                                  {"norm_apply_side_one", "norm_apply_side_wide"}};
+static const char *const back_sums_names[][WIDTHS] = {{"norm_back_sums_one", "norm_back_sums_wide"},
+                                                      {"norm_back_sums_relu_one", "norm_back_sums_relu_wide"},
+                                                      {"norm_back_sums_side_one", "norm_back_sums_side_wide"},
+                                                      {"norm_back_sums_sum_one", "norm_back_sums_sum_wide"}};
+static const char *const back_apply_names[][WIDTHS] = {{"norm_back_apply_one", "norm_back_apply_wide"},
+                                                       {"norm_back_apply_relu_one", "norm_back_apply_relu_wide"},
+                                                       {"norm_back_apply_one", "norm_back_apply_wide"},
+                                                       {"norm_back_apply_one", "norm_back_apply_wide"}};
+
+static int fused(const struct norm_state *st) { return !st->relu ? 0 : st->sum ? 3 : st->side_inputs ? 2 : 1; }
+
+/* Fused it is with Relu, and channels last. */
+static bool fused_fits(const struct shoal_node *n) {
+  struct norm_state st = {0};
+  shoal_status s = norm_state_init(&st, n);
+  bool good = !s && st.relu && !st.channels_first && st.side_inputs <= 1;
+  shoal_status_free(s);
+  return good;
+}
+
 static shoal_status norm_init(struct kernel_init *ki, void *state) {
   struct cuda_norm *st = state;
   TRY(norm_state_init(&st->of, ki->node));
   TRY(find(ki, (const char *[]){"norm_sums_one", "norm_sums_wide"}, st->sums));
-  TRY(find(ki, (const char *[]){"norm_apply_one", "norm_apply_wide"}, st->apply));
+  TRY(find(ki, apply_names[fused(&st->of)], st->apply));
   TRY(cuda_function(cuda_of(ki->device), "norm", "norm_nothing", 0, 0, &st->nothing));
   return cuda_function(cuda_of(ki->device), "norm", "norm_finish", 0, 0, &st->finish);
 }
@@ -28,45 +53,49 @@ static shoal_status norm_init(struct kernel_init *ki, void *state) {
 static shoal_status norm_grad_init(struct kernel_init *ki, void *state) {
   struct cuda_norm *st = state;
   TRY(norm_state_init(&st->of, ki->node));
-  TRY(find(ki, (const char *[]){"norm_back_sums_one", "norm_back_sums_wide"}, st->sums));
-  TRY(find(ki, (const char *[]){"norm_back_apply_one", "norm_back_apply_wide"}, st->apply));
+  TRY(find(ki, back_sums_names[fused(&st->of)], st->sums));
+  TRY(find(ki, back_apply_names[fused(&st->of)], st->apply));
   return cuda_function(cuda_of(ki->device), "norm", "norm_back_finish", 0, 0, &st->finish);
 }
 
 /* ---- how the matrix is cut ---- */
 
 struct cuda_norm_rows { /* as norm.cu has it */
-  int64_t rows, channels, piece;
-  int32_t columns;
+  int64_t rows, channels;
+  int32_t columns, pieces, down;
 };
 struct cuda_norm_cut {
   struct cuda_norm_rows r;
   enum cuda_width width;
-  int64_t pieces, across; /* blocks side by side */
-  int64_t each;           /* channels of a thread */
+  unsigned across; /* blocks side by side */
 };
 
+/* As many blocks as a card can have at once, and no more than there are rows for. Nothing here asks for the card's
+ * size: where sums are cut decides their last bits. */
 static struct cuda_norm_cut cut(const struct norm_matrix *m, shoal_dtype type, uintptr_t addresses) {
-  struct cuda_norm_cut c = {.r = {m->rows, m->channels, 0, 1}, .each = WIDE_BYTES / (int64_t)dtype_size(type)};
-  c.width = m->channels % c.each == 0 && addresses % WIDE_BYTES == 0 ? WIDE : ONE;
-  if (c.width == ONE) c.each = 1;
-  int64_t threads = m->channels / c.each;
+  int64_t each = WIDE_BYTES / (int64_t)dtype_size(type);
+  struct cuda_norm_cut c = {.r = {m->rows, m->channels, 1, 1, 1}};
+  c.width = m->channels % each == 0 && addresses % WIDE_BYTES == 0 ? WIDE : ONE;
+  int64_t threads = c.width == WIDE ? m->channels / each : m->channels;
   while (c.r.columns < WARP && c.r.columns < threads) c.r.columns *= 2;
-  c.across = (threads + c.r.columns - 1) / c.r.columns;
-  int64_t height = CUDA_BLOCK / c.r.columns, most = MIN(ENOUGH_BLOCKS / MAX(c.across, 1), MOST_PIECES);
-  c.pieces = MAX(1, MIN(most, m->rows / (height * ROWS_A_THREAD)));
-  c.r.piece = (m->rows + c.pieces - 1) / c.pieces;
+  c.across = (unsigned)((threads + c.r.columns - 1) / c.r.columns);
+  int64_t height = CUDA_BLOCK / c.r.columns, most = MAX(ENOUGH_BLOCKS / MAX(c.across, 1), 1);
+  c.r.pieces = (int32_t)MAX(1, MIN(most, m->rows / (height * ROWS_A_THREAD)));
   return c;
 }
 
-/* The same with as many pieces as fill the card: nothing is joined here. */
-static struct cuda_norm_cut cut_finely(const struct cuda_norm_cut *of) {
-  enum { ROWS_EACH = 8, MOST = 2048 };
+/* The other way, with pieces of some rows: nothing is joined there. */
+static struct cuda_norm_cut turn_back(const struct cuda_norm_cut *of) {
   struct cuda_norm_cut c = *of;
-  int64_t height = CUDA_BLOCK / c.r.columns;
-  c.pieces = MAX(1, MIN(MOST / MAX(c.across, 1), c.r.rows / (height * ROWS_EACH)));
-  c.r.piece = (c.r.rows + c.pieces - 1) / c.pieces;
+  int64_t height = CUDA_BLOCK / c.r.columns, most = MAX(BLOCKS_TO_APPLY / MAX(c.across, 1), 1);
+  c.r.pieces = (int32_t)MAX(1, MIN(most, c.r.rows / (height * ROWS_A_THREAD)));
+  c.r.down = 0;
   return c;
+}
+
+static shoal_status launch(struct kernel_ctx *ctx, const CUfunction f[WIDTHS], const struct cuda_norm_cut *c,
+                           void **args) {
+  return cuda_run(ctx, f[c->width], c->across, (unsigned)c->r.pieces, CUDA_BLOCK, args);
 }
 
 static unsigned warps(const struct cuda_norm_cut *c) {
@@ -109,7 +138,6 @@ static shoal_status channels_back(struct kernel_ctx *ctx, const struct tensor *f
 struct cuda_norm_ends { /* as norm.cu has it */
   const void *parts, *scale, *offset, *old_mean, *old_variance, *mean, *variance;
   void *new_mean, *new_variance, *saved_mean, *saved_variance, *factor;
-  int64_t pieces;
   float epsilon, blend;
   int32_t training;
 };
@@ -134,21 +162,22 @@ static shoal_status run_parts(struct kernel_ctx *ctx, struct cuda_norm_cut *c, c
   struct cuda_norm_ends e = ends(ctx, st);
   e.parts = parts->data;
   e.factor = factor->data;
-  e.pieces = c->pieces;
-  if (st->of.training)
-    TRY(cuda_run(ctx, st->sums[c->width], (unsigned)c->across, (unsigned)c->pieces, CUDA_BLOCK,
-                 (void *[]){(void *)&x->data, &parts->data, &c->r}));
+  if (st->of.training) TRY(launch(ctx, st->sums, c, (void *[]){(void *)&x->data, &parts->data, &c->r}));
   TRY(cuda_run(ctx, st->finish, warps(c), 1, CUDA_BLOCK, (void *[]){&e, &c->r}));
-  struct cuda_norm_cut fine = cut_finely(c);
-  return cuda_run(ctx, st->apply[c->width], (unsigned)fine.across, (unsigned)fine.pieces, CUDA_BLOCK,
-                  (void *[]){(void *)&x->data, (void *)&y->data, &e.saved_mean, &factor->data, &e.offset, &fine.r});
+  struct cuda_norm_cut back = turn_back(c);
+  void *side = st->of.side_inputs ? ctx_in(ctx, 5)->data : NULL;
+  return launch(
+      ctx, st->apply, &back,
+      (void *[]){(void *)&x->data, &side, (void *)&y->data, &e.saved_mean, &factor->data, &e.offset, &back.r});
 }
 
 static shoal_status run_last(struct kernel_ctx *ctx, const struct norm_matrix *m, const struct tensor *x,
                              const struct tensor *y) {
-  struct cuda_norm_cut c = cut(m, (shoal_dtype)x->dtype, (uintptr_t)x->data | (uintptr_t)y->data);
+  const struct cuda_norm *st = ctx->state;
+  uintptr_t side = st->of.side_inputs ? (uintptr_t)ctx_in(ctx, 5)->data : 0;
+  struct cuda_norm_cut c = cut(m, (shoal_dtype)x->dtype, (uintptr_t)x->data | (uintptr_t)y->data | side);
   struct tensor parts = {0}, factor = {0};
-  shoal_status s = floats(ctx, c.pieces * 2 * m->channels, &parts);
+  shoal_status s = floats(ctx, (int64_t)c.r.pieces * 2 * m->channels, &parts);
   if (!s) s = floats(ctx, m->channels, &factor);
   if (!s) s = run_parts(ctx, &c, x, y, &parts, &factor);
   tensor_release(&parts);
@@ -159,8 +188,14 @@ static shoal_status run_last(struct kernel_ctx *ctx, const struct norm_matrix *m
 static shoal_status run_nothing(struct kernel_ctx *ctx, const struct norm_matrix *m) {
   const struct cuda_norm *st = ctx->state;
   struct cuda_norm_ends e = ends(ctx, st);
-  struct cuda_norm_rows r = {m->rows, m->channels, 0, 1};
+  struct cuda_norm_rows r = {m->rows, m->channels, 1, 1, 0};
   return cuda_run_each(ctx, st->nothing, m->channels, (void *[]){&e, &r});
+}
+
+static shoal_status check_side(const struct kernel_ctx *ctx, const struct norm_state *st) {
+  if (!st->side_inputs || tensor_same_shape(ctx_in(ctx, 0), ctx_in(ctx, 5))) return NULL;
+  return INVALID("side_input shape must be equal to input shape: %s != %s", tensor_shape_str(ctx_in(ctx, 5)),
+                 tensor_shape_str(ctx_in(ctx, 0)));
 }
 
 static shoal_status norm_run(struct kernel_ctx *ctx) {
@@ -168,6 +203,7 @@ static shoal_status norm_run(struct kernel_ctx *ctx) {
   struct norm_matrix m;
   struct tensor *out, x = {0}, y = {0};
   TRY(norm_check(ctx, &st->of, &m));
+  TRY(check_side(ctx, &st->of));
   struct shape shape = tensor_shape(ctx_in(ctx, 0));
   TRY(ctx_out(ctx, 0, &shape, &out));
   for (int i = 1; i < ctx->kernel->n_out; i++) TRY(ctx_out_dims(ctx, i, 1, &(int64_t){i < 5 ? m.channels : 0}, &out));
@@ -185,42 +221,67 @@ static shoal_status norm_run(struct kernel_ctx *ctx) {
 
 struct cuda_norm_back_ends { /* as norm.cu has it */
   const void *parts, *scale, *variance;
-  void *dscale, *doffset, *factor;
-  int64_t pieces;
+  void *dscale, *doffset, *factor, *nothing[2];
   float epsilon;
   int32_t training;
 };
 
-static shoal_status run_back_parts(struct kernel_ctx *ctx, struct cuda_norm_cut *c, const struct tensor *x,
-                                   const struct tensor *dy, const struct tensor *dx, struct tensor *parts,
-                                   struct tensor *factor) {
+struct cuda_norm_back { /* as norm.cu has it */
+  const void *x, *dy, *more, *y;
+  void *gated;
+  const void *mean, *scale, *variance, *offset;
+  float epsilon;
+};
+
+static struct cuda_norm_back back_of(struct kernel_ctx *ctx, const struct tensor *x, const struct tensor *dy) {
   const struct cuda_norm *st = ctx->state;
-  void *mean = ctx_in(ctx, 3)->data;
-  struct cuda_norm_back_ends e = {.parts = parts->data,
-                                  .scale = ctx_in(ctx, 2)->data,
-                                  .variance = ctx_in(ctx, 4)->data,
-                                  .dscale = ctx->out[1].data,
-                                  .doffset = ctx->out[2].data,
-                                  .factor = factor->data,
-                                  .pieces = c->pieces,
-                                  .epsilon = st->of.epsilon,
-                                  .training = st->of.training};
-  TRY(cuda_run(ctx, st->sums[c->width], (unsigned)c->across, (unsigned)c->pieces, CUDA_BLOCK,
-               (void *[]){(void *)&x->data, (void *)&dy->data, &mean, &parts->data, &c->r}));
+  struct cuda_norm_back b = {.x = x->data,
+                             .dy = dy->data,
+                             .mean = ctx_in(ctx, 3)->data,
+                             .scale = ctx_in(ctx, 2)->data,
+                             .variance = ctx_in(ctx, 4)->data,
+                             .epsilon = st->of.epsilon};
+  if (!st->of.relu) return b;
+  b.offset = ctx_in(ctx, 6)->data;
+  b.y = ctx_in(ctx, 7)->data;
+  if (st->of.side_inputs) b.gated = ctx->out[5].data;
+  if (st->of.sum) b.more = ctx_in(ctx, 8)->data;
+  return b;
+}
+
+static struct cuda_norm_back_ends back_ends(struct kernel_ctx *ctx, const struct cuda_norm *st) {
+  return (struct cuda_norm_back_ends){.scale = ctx_in(ctx, 2)->data,
+                                      .variance = ctx_in(ctx, 4)->data,
+                                      .dscale = ctx->out[1].data,
+                                      .doffset = ctx->out[2].data,
+                                      .nothing = {ctx->out[3].data, ctx->out[4].data},
+                                      .epsilon = st->of.epsilon,
+                                      .training = st->of.training};
+}
+
+static shoal_status run_back_parts(struct kernel_ctx *ctx, struct cuda_norm_cut *c, struct cuda_norm_back *b,
+                                   const struct tensor *dx, struct tensor *parts, struct tensor *factor) {
+  const struct cuda_norm *st = ctx->state;
+  struct cuda_norm_back_ends e = back_ends(ctx, st);
+  e.parts = parts->data;
+  e.factor = factor->data;
+  TRY(launch(ctx, st->sums, c, (void *[]){b, &parts->data, &c->r}));
   TRY(cuda_run(ctx, st->finish, warps(c), 1, CUDA_BLOCK, (void *[]){&e, &c->r}));
-  struct cuda_norm_cut fine = cut_finely(c);
-  return cuda_run(ctx, st->apply[c->width], (unsigned)fine.across, (unsigned)fine.pieces, CUDA_BLOCK,
-                  (void *[]){(void *)&x->data, (void *)&dy->data, (void *)&dx->data, &mean, &factor->data, &fine.r});
+  struct cuda_norm_cut back = turn_back(c);
+  if (b->gated) b->dy = b->gated;
+  return launch(ctx, st->apply, &back, (void *[]){b, (void *)&dx->data, &factor->data, &back.r});
 }
 
 static shoal_status run_back_last(struct kernel_ctx *ctx, const struct norm_matrix *m, const struct tensor *x,
                                   const struct tensor *dy, const struct tensor *dx) {
-  uintptr_t addresses = (uintptr_t)x->data | (uintptr_t)dy->data | (uintptr_t)dx->data;
+  struct cuda_norm_back b = back_of(ctx, x, dy);
+  uintptr_t addresses = (uintptr_t)x->data | (uintptr_t)dy->data | (uintptr_t)dx->data | (uintptr_t)b.y |
+                        (uintptr_t)b.gated | (uintptr_t)b.more;
   struct cuda_norm_cut c = cut(m, (shoal_dtype)x->dtype, addresses);
   struct tensor parts = {0}, factor = {0};
-  shoal_status s = floats(ctx, c.pieces * 2 * m->channels, &parts);
+  shoal_status s = floats(ctx, (int64_t)c.r.pieces * 2 * m->channels, &parts);
   if (!s) s = floats(ctx, 3 * m->channels, &factor);
-  if (!s) s = run_back_parts(ctx, &c, x, dy, dx, &parts, &factor);
+  if (!s) s = run_back_parts(ctx, &c, &b, dx, &parts, &factor);
   tensor_release(&parts);
   tensor_release(&factor);
   return s;
@@ -234,7 +295,8 @@ static shoal_status back_outputs(struct kernel_ctx *ctx, int64_t channels) {
   TRY(ctx_out(ctx, 0, &shape, &out));
   for (int i = 1; i < 3; i++) TRY(ctx_out_dims(ctx, i, 1, &channels, &out));
   for (int i = 3; i < 5; i++) TRY(ctx_out(ctx, i, &scalar, &out));
-  for (int i = ctx->out[0].n ? 3 : 1; i < 5; i++) d->type->ops->zero(d, &ctx->out[i]);
+  if (ctx->kernel->n_out > 5) TRY(ctx_out(ctx, 5, &shape, &out));
+  for (int i = 1; i < 5 && !ctx->out[0].n; i++) d->type->ops->zero(d, &ctx->out[i]);
   return NULL;
 }
 
@@ -269,6 +331,10 @@ KERNEL(v1, norm_init, norm_run, .types = DT(FLOAT32))
 KERNEL(v1_grad, norm_grad_init, norm_grad_run, .types = DT(FLOAT32))
 KERNEL(norm, norm_init, norm_run, .types = NORM_TYPES, .type_attr2 = "U", .types2 = DT(FLOAT32))
 KERNEL(norm_grad, norm_grad_init, norm_grad_run, .types = NORM_TYPES, .type_attr2 = "U", .types2 = DT(FLOAT32))
+KERNEL(with_relu, norm_init, norm_run, .types = NORM_TYPES, .type_attr2 = "U", .types2 = DT(FLOAT32),
+       .fits = fused_fits)
+KERNEL(relu_grad, norm_grad_init, norm_grad_run, .types = NORM_TYPES, .type_attr2 = "U", .types2 = DT(FLOAT32),
+       .fits = fused_fits)
 
 const struct device_kernels cuda_norm_kernels[] = {{"FusedBatchNorm", v1},
                                                    {"FusedBatchNormV2", norm},
@@ -276,4 +342,7 @@ const struct device_kernels cuda_norm_kernels[] = {{"FusedBatchNorm", v1},
                                                    {"FusedBatchNormGrad", v1_grad},
                                                    {"FusedBatchNormGradV2", norm_grad},
                                                    {"FusedBatchNormGradV3", norm_grad},
+                                                   {"_FusedBatchNormEx", with_relu},
+                                                   {"_BatchNormReluGrad", relu_grad},
+                                                   {"_BatchNormReluGradOfSum", relu_grad},
                                                    {0}};

@@ -1,9 +1,19 @@
-/* Batch normalisation of a matrix [rows, channels]. Statistics are taken in pieces of rows, as means and sums of
- * squared distances from them, which are joined in a fixed order: nothing is lost when the mean is large. A thread
- * serves V neighbouring channels with one load. */
+/* Batch normalisation of a matrix [rows, channels], with Relu and a sum behind it. Statistics are taken in pieces of
+ * rows, as means and sums of squared distances from them, which are joined in a fixed order: nothing is lost when the
+ * mean is large. A thread serves V neighbouring channels with one load.
+ *
+ * All blocks go through memory side by side: a block has some rows next to each other, then those as many rows further
+ * as all blocks have. What went through last is still in the card's cache; who comes next begins there, and goes the
+ * other way. */
 #include "types.cuh"
 
 enum { WARP = 32, THREADS = 256 };
+#ifndef NORM_MORE
+#define NORM_MORE 1 /* times as many rows at once */
+#endif
+#ifndef NORM_RESIDENT
+#define NORM_RESIDENT 3 /* blocks of a multiprocessor, where much is kept in registers */
+#endif
 
 /* Of n numbers: their mean, and the sum of squared distances from it. */
 struct norm_spread {
@@ -18,88 +28,205 @@ __device__ inline norm_spread join(norm_spread a, norm_spread b) {
 }
 
 struct norm_rows { /* as kernels_norm.c fills it: a block has `columns` threads side by side, each of V channels */
-  int64_t rows, channels, piece;
-  int32_t columns;
+  int64_t rows, channels;
+  int32_t columns, pieces, down; /* down: from the last row to the first */
 };
 
-__device__ inline int64_t rows_below(const norm_rows &r, int64_t piece) {
-  return piece * r.piece < r.rows ? piece * r.piece : r.rows;
+__device__ inline int height_of(const norm_rows &r) { return THREADS / r.columns; }
+
+/* How many rows a piece has: of so many next to each other those of its turn. */
+__device__ inline int64_t rows_in(const norm_rows &r, int32_t piece) {
+  int64_t height = height_of(r), groups = (r.rows + height - 1) / height;
+  if (piece >= groups) return 0;
+  int64_t mine = (groups - 1 - piece) / r.pieces + 1;
+  return mine * height - ((groups - 1) % r.pieces == piece ? groups * height - r.rows : 0);
 }
 
-/* Means, then squares, of a piece: out is [pieces][2][channels]. */
+/* Where the parts of a piece are: [pieces][2][channels]. */
+__device__ inline int64_t part_of(const norm_rows &r, int64_t piece, int which, int64_t channel) {
+  return (piece * 2 + which) * r.channels + channel;
+}
+
+/* What a thread serves. */
+struct norm_thread {
+  int column, row;
+  int64_t channel, first, step; /* rows: first, first + step, ... */
+  __device__ inline norm_thread(const norm_rows &r, int v) {
+    column = threadIdx.x % r.columns;
+    row = threadIdx.x / r.columns;
+    channel = (blockIdx.x * (int64_t)r.columns + column) * v;
+    first = blockIdx.y * (int64_t)height_of(r) + row;
+    step = (int64_t)r.pieces * height_of(r);
+  }
+  __device__ inline int64_t count(const norm_rows &r) const {
+    return first < r.rows ? (r.rows - 1 - first) / step + 1 : 0;
+  }
+};
+
+/* Where element 0 of a thread's channels in its i-th row is. */
+__device__ inline int64_t place_of(const norm_rows &r, const norm_thread &t, int64_t i) {
+  return (r.down ? r.rows - 1 - i : i) * r.channels + t.channel;
+}
+
+/* get(place) of each row, and use(place, what was got); N rows are asked for before they are used. */
+template <int ROWS, class G, class F>
+__device__ inline void sweep(const norm_rows &r, const norm_thread &t, G get, F use) {
+  enum { N = ROWS * NORM_MORE };
+  int64_t i = t.first;
+  for (; i + (N - 1) * t.step < r.rows; i += N * t.step) {
+    decltype(get(i)) got[N];
+#pragma unroll
+    for (int u = 0; u < N; u++) got[u] = get(place_of(r, t, i + u * t.step));
+#pragma unroll
+    for (int u = 0; u < N; u++) use(place_of(r, t, i + u * t.step), got[u]);
+  }
+  for (; i < r.rows; i += t.step) {
+    decltype(get(i)) one = get(place_of(r, t, i));
+    use(place_of(r, t, i), one);
+  }
+}
+
+/* What was read stays as it lay in memory until it is used: taken apart, each element has a register of its own. */
+template <int BYTES> struct norm_bytes;
+template <> struct norm_bytes<16> { typedef uint4 type; };
+template <> struct norm_bytes<4> { typedef uint32_t type; };
+template <> struct norm_bytes<2> { typedef uint16_t type; };
+template <class T, int V> struct norm_raw {
+  typename norm_bytes<sizeof(T) * V>::type bits;
+  __device__ inline pack_of<T, V> apart() const {
+    pack_of<T, V> p;
+    memcpy(&p, &bits, sizeof p);
+    return p;
+  }
+};
+
+template <int V, class T> __device__ inline norm_raw<T, V> read(const T *from, int64_t at) {
+  return *(const norm_raw<T, V> *)(from + at);
+}
+template <int V, class T> __device__ inline void write(T *to, int64_t at, const pack_of<T, V> &p) {
+  *(pack_of<T, V> *)(to + at) = p;
+}
+
+/* ---- sums ---- */
+
+/* Means, then squares, of a piece. */
 template <class T, int V> __device__ inline void sum_rows(const T *x, float *out, const norm_rows &r) {
   __shared__ norm_spread parts[THREADS][V];
-  int column = threadIdx.x % r.columns, row = threadIdx.x / r.columns, height = THREADS / r.columns;
-  int64_t channel = (blockIdx.x * (int64_t)r.columns + column) * V, begin = rows_below(r, blockIdx.y) + row;
-  int64_t end = rows_below(r, blockIdx.y + 1);
+  norm_thread t(r, V);
   float first[V], sum[V], squares[V];
   for (int k = 0; k < V; k++) first[k] = sum[k] = squares[k] = 0;
-  if (channel < r.channels && begin < end) {
-    pack_of<T, V> p = *(const pack_of<T, V> *)(x + begin * r.channels + channel);
+  if (t.channel < r.channels && t.first < r.rows) {
+    pack_of<T, V> p = read<V>(x, place_of(r, t, t.first)).apart();
     for (int k = 0; k < V; k++) first[k] = load(p.v[k]);
-#pragma unroll 4
-    for (int64_t i = begin; i < end; i += height) {
-      pack_of<T, V> p = *(const pack_of<T, V> *)(x + i * r.channels + channel);
-      for (int k = 0; k < V; k++) {
-        float v = load(p.v[k]) - first[k];
-        sum[k] += v;
-        squares[k] += v * v;
-      }
-    }
+    sweep<4>(
+        r, t, [&](int64_t at) { return read<V>(x, at); },
+        [&](int64_t at, const norm_raw<T, V> &raw) {
+          pack_of<T, V> p = raw.apart();
+          for (int k = 0; k < V; k++) {
+            float v = load(p.v[k]) - first[k];
+            sum[k] += v;
+            squares[k] += v * v;
+          }
+        });
   }
-  float n = begin < end ? (float)((end - begin + height - 1) / height) : 0;
+  float n = (float)t.count(r);
   for (int k = 0; k < V; k++) {
     float mean = n ? sum[k] / n : 0;
     parts[threadIdx.x][k] = {n, first[k] + mean, fmaxf(squares[k] - sum[k] * mean, 0)};
   }
-  for (int half = height / 2; half > 0; half /= 2) {
+  for (int half = height_of(r) / 2; half > 0; half /= 2) {
     __syncthreads();
-    for (int k = 0; k < V && row < half; k++)
+    for (int k = 0; k < V && t.row < half; k++)
       parts[threadIdx.x][k] = join(parts[threadIdx.x][k], parts[threadIdx.x + half * r.columns][k]);
   }
-  if (row || channel >= r.channels) return;
+  if (t.row || t.channel >= r.channels) return;
   for (int k = 0; k < V; k++) {
-    out[(int64_t)blockIdx.y * 2 * r.channels + channel + k] = parts[column][k].mean;
-    out[((int64_t)blockIdx.y * 2 + 1) * r.channels + channel + k] = parts[column][k].squares;
+    out[part_of(r, blockIdx.y, 0, t.channel + k)] = parts[t.column][k].mean;
+    out[part_of(r, blockIdx.y, 1, t.channel + k)] = parts[t.column][k].squares;
   }
 }
 
-/* Of a gradient: sums of dy, and of dy * (x - mean). */
-template <class T, int V>
-__device__ inline void sum_back_rows(const T *x, const T *dy, const float *mean, float *out, const norm_rows &r) {
-  __shared__ float parts[THREADS][2 * V];
-  int column = threadIdx.x % r.columns, row = threadIdx.x / r.columns, height = THREADS / r.columns;
-  int64_t channel = (blockIdx.x * (int64_t)r.columns + column) * V, begin = rows_below(r, blockIdx.y) + row;
-  int64_t end = rows_below(r, blockIdx.y + 1);
-  float sum[V], product[V], centre[V];
-  for (int k = 0; k < V; k++) {
-    sum[k] = product[k] = 0;
-    centre[k] = channel < r.channels ? mean[channel + k] : 0;
-  }
-  if (channel < r.channels) {
-#pragma unroll 4
-    for (int64_t i = begin; i < end; i += height) {
-      pack_of<T, V> p = *(const pack_of<T, V> *)(x + i * r.channels + channel);
-      pack_of<T, V> d = *(const pack_of<T, V> *)(dy + i * r.channels + channel);
-      for (int k = 0; k < V; k++) {
-        sum[k] += load(d.v[k]);
-        product[k] += load(d.v[k]) * (load(p.v[k]) - centre[k]);
-      }
+/* What Relu lets through of a gradient: all of it (there is none), what the result says, the same of a sum, or what the
+ * result would be of x, which saves reading it. */
+enum norm_gate { OPEN, BY_Y, SUM_BY_Y, BY_X };
+template <class T> struct norm_back { /* as kernels_norm.c fills it */
+  const T *x, *dy, *more, *y;
+  T *gated; /* by the result: what was let through */
+  const float *mean, *scale, *variance, *offset;
+  float epsilon;
+};
+
+/* Is y = (x - mean) * factor + offset, as apply() has it, above zero? */
+template <class T> __device__ inline bool is_let(float centred, float factor, float offset) {
+  return load(stored<T>::of(centred * factor + offset)) > 0;
+}
+
+template <class T, int V, int G> struct norm_got {
+  norm_raw<T, V> x, dy, more, y;
+};
+/* What a gradient is made of at a place. */
+template <class T, int V, int G> __device__ inline norm_got<T, V, G> get_back(const norm_back<T> &b, int64_t at) {
+  norm_got<T, V, G> g;
+  g.x = read<V>(b.x, at);
+  g.dy = read<V>(b.dy, at);
+  if (G == SUM_BY_Y) g.more = read<V>(b.more, at);
+  if (G == BY_Y || G == SUM_BY_Y) g.y = read<V>(b.y, at);
+  return g;
+}
+
+/* dy; gated by the result it is kept so. */
+template <class T, int V, int G>
+__device__ inline pack_of<T, V> gradient(const norm_back<T> &b, int64_t at, const norm_got<T, V, G> &g) {
+  pack_of<T, V> d = g.dy.apart();
+  if constexpr (G == BY_Y || G == SUM_BY_Y) {
+    pack_of<T, V> y = g.y.apart(), more = G == SUM_BY_Y ? g.more.apart() : d;
+    for (int k = 0; k < V; k++) {
+      if (G == SUM_BY_Y) d.v[k] = stored<T>::of(load(d.v[k]) + load(more.v[k]));
+      if (!(load(y.v[k]) > 0)) d.v[k] = stored<T>::of(0.f);
     }
+    write<V>(b.gated, at, d);
+  }
+  return d;
+}
+
+/* Of a gradient: sums of dy, and of dy * (x - mean). */
+template <class T, int V, int G>
+__device__ inline void sum_back_rows(const norm_back<T> &b, float *out, const norm_rows &r) {
+  __shared__ float parts[THREADS][2 * V];
+  norm_thread t(r, V);
+  float sum[V], product[V], centre[V], factor[V], offset[V];
+  for (int k = 0; k < V; k++) {
+    bool there = t.channel < r.channels;
+    sum[k] = product[k] = 0;
+    centre[k] = there ? b.mean[t.channel + k] : 0;
+    factor[k] = there && G == BY_X ? b.scale[t.channel + k] / sqrtf(b.variance[t.channel + k] + b.epsilon) : 0;
+    offset[k] = there && G == BY_X ? b.offset[t.channel + k] : 0;
+  }
+  if (t.channel < r.channels) {
+    sweep<2>(
+        r, t, [&](int64_t at) { return get_back<T, V, G>(b, at); },
+        [&](int64_t at, const norm_got<T, V, G> &g) {
+          pack_of<T, V> x = g.x.apart(), d = gradient(b, at, g);
+          for (int k = 0; k < V; k++) {
+            float c = load(x.v[k]) - centre[k], v = G != BY_X || is_let<T>(c, factor[k], offset[k]) ? load(d.v[k]) : 0;
+            sum[k] += v;
+            product[k] += v * c;
+          }
+        });
   }
   for (int k = 0; k < V; k++) {
     parts[threadIdx.x][k] = sum[k];
     parts[threadIdx.x][V + k] = product[k];
   }
-  for (int half = height / 2; half > 0; half /= 2) {
+  for (int half = height_of(r) / 2; half > 0; half /= 2) {
     __syncthreads();
-    for (int k = 0; k < 2 * V && row < half; k++)
+    for (int k = 0; k < 2 * V && t.row < half; k++)
       parts[threadIdx.x][k] += parts[threadIdx.x + half * r.columns][k];
   }
-  if (row || channel >= r.channels) return;
+  if (t.row || t.channel >= r.channels) return;
   for (int k = 0; k < V; k++) {
-    out[(int64_t)blockIdx.y * 2 * r.channels + channel + k] = parts[column][k];
-    out[((int64_t)blockIdx.y * 2 + 1) * r.channels + channel + k] = parts[column][V + k];
+    out[part_of(r, blockIdx.y, 0, t.channel + k)] = parts[t.column][k];
+    out[part_of(r, blockIdx.y, 1, t.channel + k)] = parts[t.column][V + k];
   }
 }
 
@@ -108,16 +235,16 @@ __device__ inline void sum_back_rows(const T *x, const T *dy, const float *mean,
 struct norm_ends { /* as kernels_norm.c fills it */
   const float *parts, *scale, *offset, *old_mean, *old_variance, *mean, *variance;
   float *new_mean, *new_variance, *saved_mean, *saved_variance, *factor;
-  int64_t pieces;
   float epsilon, blend;
   int32_t training;
 };
 
 __device__ inline norm_spread join_pieces(const norm_ends &e, const norm_rows &r, int64_t channel) {
   norm_spread all = {0, 0, 0};
-  for (int64_t p = threadIdx.x % WARP; p < e.pieces; p += WARP) {
-    float n = (float)(rows_below(r, p + 1) - rows_below(r, p));
-    all = join(all, {n, e.parts[p * 2 * r.channels + channel], e.parts[(p * 2 + 1) * r.channels + channel]});
+#pragma unroll 4
+  for (int32_t p = threadIdx.x % WARP; p < r.pieces; p += WARP) {
+    float n = (float)rows_in(r, p);
+    all = join(all, {n, e.parts[part_of(r, p, 0, channel)], e.parts[part_of(r, p, 1, channel)]});
   }
   for (int d = WARP / 2; d > 0; d /= 2) {
     norm_spread other = {__shfl_down_sync(~0u, all.n, d), __shfl_down_sync(~0u, all.mean, d),
@@ -164,8 +291,7 @@ extern "C" __global__ void norm_nothing(norm_ends e, norm_rows r) {
 /* factor is [3][channels]: of dy, what is taken from it, and the slope of x. */
 struct norm_back_ends { /* as kernels_norm.c fills it */
   const float *parts, *scale, *variance;
-  float *dscale, *doffset, *factor;
-  int64_t pieces;
+  float *dscale, *doffset, *factor, *nothing[2]; /* nothing: outputs that are zero */
   float epsilon;
   int32_t training;
 };
@@ -174,87 +300,114 @@ extern "C" __global__ void norm_back_finish(norm_back_ends e, norm_rows r) {
   int64_t c = blockIdx.x * (int64_t)(blockDim.x / WARP) + threadIdx.x / WARP;
   if (c >= r.channels) return;
   float sum = 0, product = 0;
-  for (int64_t p = threadIdx.x % WARP; p < e.pieces; p += WARP) {
-    sum += e.parts[p * 2 * r.channels + c];
-    product += e.parts[(p * 2 + 1) * r.channels + c];
+#pragma unroll 4
+  for (int32_t p = threadIdx.x % WARP; p < r.pieces; p += WARP) {
+    sum += e.parts[part_of(r, p, 0, c)];
+    product += e.parts[part_of(r, p, 1, c)];
   }
   for (int d = WARP / 2; d > 0; d /= 2) {
     sum += __shfl_down_sync(~0u, sum, d);
     product += __shfl_down_sync(~0u, product, d);
   }
   if (threadIdx.x % WARP) return;
+  if (c < 2) *e.nothing[c] = 0;
+  if (r.channels == 1) *e.nothing[1] = 0;
   float variance = e.variance[c] + e.epsilon, inverse = 1 / sqrtf(variance);
   e.doffset[c] = sum;
   e.dscale[c] = product * inverse;
-  e.factor[c] = e.scale[c] * inverse;
+  e.factor[c] = e.scale[c] / sqrtf(variance); /* as norm_finish has it */
   e.factor[r.channels + c] = e.training ? sum / (float)r.rows : 0;
   e.factor[2 * r.channels + c] = e.training ? product / (float)r.rows / variance : 0;
 }
 
 /* ---- applied: a thread stays with its channels, and keeps what they need ---- */
 
-/* y = (x - mean) * factor + offset */
-template <class T, int V>
-__device__ inline void apply(const T *x, T *y, const float *mean, const float *factor, const float *offset,
-                             const norm_rows &r) {
-  int column = threadIdx.x % r.columns, row = threadIdx.x / r.columns, height = THREADS / r.columns;
-  int64_t channel = (blockIdx.x * (int64_t)r.columns + column) * V, end = rows_below(r, blockIdx.y + 1);
+enum norm_end { PLAIN, RELU, SIDE_RELU };
+template <class T, int V> struct norm_pair {
+  norm_raw<T, V> x, side;
+};
+
+/* y = (x - mean) * factor + offset; what stands behind it is the sum's, and Relu's. */
+template <class T, int V, int E>
+__device__ inline void apply(const T *x, const T *side, T *y, const float *mean, const float *factor,
+                             const float *offset, const norm_rows &r) {
+  norm_thread t(r, V);
   float m[V], f[V], o[V];
-  if (channel >= r.channels) return;
+  if (t.channel >= r.channels) return;
   for (int k = 0; k < V; k++) {
-    m[k] = mean[channel + k];
-    f[k] = factor[channel + k];
-    o[k] = offset[channel + k];
+    m[k] = mean[t.channel + k];
+    f[k] = factor[t.channel + k];
+    o[k] = offset[t.channel + k];
   }
-#pragma unroll 4
-  for (int64_t i = rows_below(r, blockIdx.y) + row; i < end; i += height) {
-    pack_of<T, V> p = *(const pack_of<T, V> *)(x + i * r.channels + channel);
-    for (int k = 0; k < V; k++) p.v[k] = stored<T>::of((load(p.v[k]) - m[k]) * f[k] + o[k]);
-    *(pack_of<T, V> *)(y + i * r.channels + channel) = p;
-  }
+  sweep<E == SIDE_RELU ? 2 : 4>(
+      r, t,
+      [&](int64_t at) {
+        norm_pair<T, V> p;
+        p.x = read<V>(x, at);
+        if (E == SIDE_RELU) p.side = read<V>(side, at);
+        return p;
+      },
+      [&](int64_t at, const norm_pair<T, V> &p) {
+        pack_of<T, V> out = p.x.apart(), s = E == SIDE_RELU ? p.side.apart() : out;
+        for (int k = 0; k < V; k++) {
+          float v = (load(out.v[k]) - m[k]) * f[k] + o[k];
+          if (E == SIDE_RELU) v += load(s.v[k]);
+          out.v[k] = stored<T>::of(E != PLAIN && v < 0 ? 0 : v);
+        }
+        write<V>(y, at, out);
+      });
 }
 
 /* dx = factor[0] * (dy - factor[1] - (x - mean) * factor[2]) */
-template <class T, int V>
-__device__ inline void apply_back(const T *x, const T *dy, T *dx, const float *mean, const float *factor,
-                                  const norm_rows &r) {
-  int column = threadIdx.x % r.columns, row = threadIdx.x / r.columns, height = THREADS / r.columns;
-  int64_t channel = (blockIdx.x * (int64_t)r.columns + column) * V, end = rows_below(r, blockIdx.y + 1);
-  float m[V], f[V], o[V], b[V];
-  if (channel >= r.channels) return;
+template <class T, int V, int G>
+__device__ inline void apply_back(const norm_back<T> &b, T *dx, const float *factor, const norm_rows &r) {
+  norm_thread t(r, V);
+  float m[V], f[V], o[V], s[V], offset[V];
+  if (t.channel >= r.channels) return;
   for (int k = 0; k < V; k++) {
-    m[k] = mean[channel + k];
-    f[k] = factor[channel + k];
-    o[k] = factor[r.channels + channel + k];
-    b[k] = factor[2 * r.channels + channel + k];
+    m[k] = b.mean[t.channel + k];
+    f[k] = factor[t.channel + k];
+    o[k] = factor[r.channels + t.channel + k];
+    s[k] = factor[2 * r.channels + t.channel + k];
+    offset[k] = G == BY_X ? b.offset[t.channel + k] : 0;
   }
-#pragma unroll 2
-  for (int64_t i = rows_below(r, blockIdx.y) + row; i < end; i += height) {
-    pack_of<T, V> p = *(const pack_of<T, V> *)(x + i * r.channels + channel);
-    pack_of<T, V> d = *(const pack_of<T, V> *)(dy + i * r.channels + channel);
-    for (int k = 0; k < V; k++)
-      p.v[k] = stored<T>::of(f[k] * (load(d.v[k]) - o[k] - (load(p.v[k]) - m[k]) * b[k]));
-    *(pack_of<T, V> *)(dx + i * r.channels + channel) = p;
-  }
+  sweep<2>(
+      r, t, [&](int64_t at) { return get_back<T, V, G>(b, at); },
+      [&](int64_t at, const norm_got<T, V, G> &g) {
+        pack_of<T, V> out = g.x.apart(), d = g.dy.apart();
+        for (int k = 0; k < V; k++) {
+          float c = load(out.v[k]) - m[k], v = G != BY_X || is_let<T>(c, f[k], offset[k]) ? load(d.v[k]) : 0;
+          out.v[k] = stored<T>::of(f[k] * (v - o[k] - c * s[k]));
+        }
+        write<V>(dx, at, out);
+      });
 }
 
-#define NORM_OF(T, how, V)                                                                                    \
-  extern "C" __global__ void norm_sums_##how##_##T(const T *x, float *out, norm_rows r) {                     \
-    sum_rows<T, V>(x, out, r);                                                                                \
-  }                                                                                                           \
-  extern "C" __global__ void norm_apply_##how##_##T(const T *x, T *y, const float *mean, const float *factor, \
-                                                    const float *offset, norm_rows r) {                       \
-    apply<T, V>(x, y, mean, factor, offset, r);                                                               \
+#define FEW extern "C" __global__ void __launch_bounds__(THREADS, NORM_RESIDENT)
+#define MANY extern "C" __global__ void __launch_bounds__(THREADS, 4)
+#define NORM_APPLY_OF(T, how, V, name, E)                                                                    \
+  MANY name##_##how##_##T(const T *x, const T *side, T *y, const float *mean, const float *factor,         \
+                            const float *offset, norm_rows r) {                                              \
+    apply<T, V, E>(x, side, y, mean, factor, offset, r);                                                     \
   }
-#define NORM_BACK_OF(T, how, V)                                                                                 \
-  extern "C" __global__ void norm_back_sums_##how##_##T(const T *x, const T *dy, const float *mean, float *out, \
-                                                        norm_rows r) {                                          \
-    sum_back_rows<T, V>(x, dy, mean, out, r);                                                                   \
-  }                                                                                                             \
-  extern "C" __global__ void norm_back_apply_##how##_##T(const T *x, const T *dy, T *dx, const float *mean,     \
-                                                         const float *factor, norm_rows r) {                    \
-    apply_back<T, V>(x, dy, dx, mean, factor, r);                                                               \
+#define NORM_OF(T, how, V)                                                                                   \
+  MANY norm_sums_##how##_##T(const T *x, float *out, norm_rows r) { sum_rows<T, V>(x, out, r); }           \
+  NORM_APPLY_OF(T, how, V, norm_apply, PLAIN)                                                                \
+  NORM_APPLY_OF(T, how, V, norm_apply_relu, RELU)                                                            \
+  NORM_APPLY_OF(T, how, V, norm_apply_side, SIDE_RELU)
+#define NORM_BACK_SUMS_OF(T, how, V, name, G) \
+  FEW name##_##how##_##T(norm_back<T> b, float *out, norm_rows r) { sum_back_rows<T, V, G>(b, out, r); }
+#define NORM_BACK_APPLY_OF(T, how, V, name, G)                                                 \
+  FEW name##_##how##_##T(norm_back<T> b, T *dx, const float *factor, norm_rows r) {         \
+    apply_back<T, V, G>(b, dx, factor, r);                                                     \
   }
+#define NORM_BACK_OF(T, how, V)                           \
+  NORM_BACK_SUMS_OF(T, how, V, norm_back_sums, OPEN)      \
+  NORM_BACK_SUMS_OF(T, how, V, norm_back_sums_relu, BY_X) \
+  NORM_BACK_SUMS_OF(T, how, V, norm_back_sums_side, BY_Y) \
+  NORM_BACK_SUMS_OF(T, how, V, norm_back_sums_sum, SUM_BY_Y) \
+  NORM_BACK_APPLY_OF(T, how, V, norm_back_apply, OPEN)    \
+  NORM_BACK_APPLY_OF(T, how, V, norm_back_apply_relu, BY_X)
 #define NORM(T, how, V) NORM_OF(T, how, V) NORM_BACK_OF(T, how, V)
 NORM(f32, one, 1)
 NORM(f16, one, 1)

@@ -227,12 +227,40 @@ done:
   return s;
 }
 
+static void add(const float *a, const float *b, float *out, int64_t n, const void *arg) {
+  for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i];
+}
+
+static void gate(const float *dy, const float *y, float *out, int64_t n, const void *arg) {
+  for (int64_t i = 0; i < n; i++) out[i] = y[i] > 0 ? dy[i] : 0;
+}
+
+/* dy, or what Relu lets through of it, which is the gradient of the side input too. */
+static shoal_status through_relu(struct kernel_ctx *ctx, const struct norm_state *st, struct tensor *out) {
+  const struct tensor *dy = ctx_in(ctx, 0);
+  struct shape shape = tensor_shape(dy);
+  struct tensor *side;
+  if (!st->relu) {
+    tensor_ref(out, dy);
+    return NULL;
+  }
+  if (st->side_inputs) {
+    TRY(ctx_out(ctx, 5, &shape, &side));
+    tensor_ref(out, side);
+  } else TRY(tensor_new(out, (shoal_dtype)dy->dtype, &shape));
+  shoal_dtype type = (shoal_dtype)dy->dtype;
+  if (st->sum) nn_map(ctx_pool(ctx), type, dy->data, ctx_in(ctx, 8)->data, out->data, dy->n, NN_GRAIN, add, NULL, NULL);
+  nn_map(ctx_pool(ctx), type, st->sum ? out->data : dy->data, ctx_in(ctx, 7)->data, out->data, dy->n, NN_GRAIN, gate,
+         NULL, NULL);
+  return NULL;
+}
+
 static shoal_status norm_grad_run(struct kernel_ctx *ctx) {
   const struct norm_state *st = ctx->state;
-  const struct tensor *dy = ctx_in(ctx, 0), *x = ctx_in(ctx, 1), *scale = ctx_in(ctx, 2), *mean = ctx_in(ctx, 3),
-                      *variance = ctx_in(ctx, 4);
+  const struct tensor *x = ctx_in(ctx, 1), *scale = ctx_in(ctx, 2), *mean = ctx_in(ctx, 3), *variance = ctx_in(ctx, 4);
   struct norm p = {0};
   struct norm_matrix size;
+  struct tensor dy = {0};
   TRY(norm_check_back(ctx, st, &size));
   matrix(&size, x, &p);
   struct shape sx = tensor_shape(x), scalar = shape_scalar();
@@ -244,7 +272,9 @@ static shoal_status norm_grad_run(struct kernel_ctx *ctx) {
     TRY(ctx_out(ctx, i, &scalar, &none));
     tensor_zero(none);
   }
+  TRY(through_relu(ctx, st, &dy));
   if (!x->n) {
+    tensor_release(&dy);
     tensor_zero(dscale);
     tensor_zero(doffset);
     return NULL;
@@ -254,7 +284,7 @@ static shoal_status norm_grad_run(struct kernel_ctx *ctx) {
   struct shape four = shape_matrix(5, p.channels);
   shoal_status s;
   TRY_GOTO(s, window_channels_last(&w, ctx_pool(ctx), x, &image), done);
-  TRY_GOTO(s, window_channels_last(&w, ctx_pool(ctx), dy, &back), done);
+  TRY_GOTO(s, window_channels_last(&w, ctx_pool(ctx), &dy, &back), done);
   TRY_GOTO(s, tensor_new(&room, SHOAL_FLOAT32, &four), done);
   if (st->channels_first) TRY_GOTO(s, tensor_new(&work, p.type, &sx), done);
   float *sums = room.data, *factor = sums + 2 * p.channels, *centre = sums + 3 * p.channels,
@@ -278,6 +308,7 @@ static shoal_status norm_grad_run(struct kernel_ctx *ctx) {
   pool_for(ctx_pool(ctx), p.rows, p.piece, back_rows, &p);
   if (st->channels_first) window_store(&w, ctx_pool(ctx), &work, dx);
 done:
+  tensor_release(&dy);
   tensor_release(&image);
   tensor_release(&back);
   tensor_release(&work);
@@ -346,6 +377,7 @@ static shoal_status norm_grad_shape(struct shape_ctx *c) {
   TRY(shape_in_rank(c, 1, rank, &x));
   c->out[0] = x;
   c->out[1] = c->out[2] = shape_vector(x.dims[at]);
+  if (c->node->n_out > 5) c->out[5] = x;
   return NULL;
 }
 
@@ -470,5 +502,22 @@ static const struct op_row rows[] = {
               "num_side_inputs: int >= 0 = 0; activation_mode: string = 'Identity'; data_format: {'NHWC', 'NCHW'} = "
               "'NHWC'; is_training: bool = true",
      .shape = norm_shape, .kernels = norm_kernels},
+    /* The gradient of _FusedBatchNormEx with Relu; and of one with a side input, of y_backprop + more. */
+    {"_BatchNormReluGrad",
+     .in = "y_backprop: T, x: T, scale: float, reserve_space_1: U, reserve_space_2: U, reserve_space_3: U, offset: "
+           "float, y: T",
+     .out = "x_backprop: T, scale_backprop: U, offset_backprop: U, reserve_space_4: U, reserve_space_5: U, "
+            "side_input_backprop: num_side_inputs * T",
+     .attrs = "T: {half, float, bfloat16}; U: {float}; epsilon: float = 0.0001; num_side_inputs: int >= 0 = 0; "
+              "data_format: {'NHWC', 'NCHW'} = 'NHWC'; is_training: bool = true",
+     .shape = norm_grad_shape, .kernels = grad_kernels},
+    {"_BatchNormReluGradOfSum",
+     .in = "y_backprop: T, x: T, scale: float, reserve_space_1: U, reserve_space_2: U, reserve_space_3: U, offset: "
+           "float, y: T, more: T",
+     .out = "x_backprop: T, scale_backprop: U, offset_backprop: U, reserve_space_4: U, reserve_space_5: U, "
+            "side_input_backprop: T",
+     .attrs = "T: {half, float, bfloat16}; U: {float}; epsilon: float = 0.0001; data_format: {'NHWC', 'NCHW'} = "
+              "'NHWC'; is_training: bool = true",
+     .shape = norm_grad_shape, .kernels = grad_kernels},
 };
 OP_FAMILY(batch_norm, rows);

@@ -9,6 +9,7 @@ struct norm_state {
   float epsilon, factor; /* exponential_avg_factor */
   bool channels_first, training, relu;
   int side_inputs;
+  bool sum; /* the gradient is that of two tensors' sum */
   bool wide_rank; /* V3: rank 5 too */
 };
 struct norm_matrix {

@@ -3,6 +3,19 @@
 
 #include "ops/nn/batch_norm.h"
 
+/* What stands behind the normalisation. */
+static shoal_status fused_init(struct norm_state *st, const struct shoal_node *n) {
+  const char *text;
+  int64_t sides;
+  TRY(node_get_int(n, "num_side_inputs", &sides));
+  if (sides > 1) return INVALID("FusedBatchNorm accepts at most one side input.");
+  st->side_inputs = (int)sides;
+  if (!node_attr(n, "activation_mode")) return NULL;
+  TRY(node_get_string(n, "activation_mode", &text));
+  st->relu = !strcmp(text, "Relu");
+  return st->relu || !strcmp(text, "Identity") ? NULL : UNIMPLEMENTED("%s: activation_mode %s", n->name, text);
+}
+
 shoal_status norm_state_init(struct norm_state *st, const struct shoal_node *n) {
   const char *text;
   TRY(node_get_float(n, "epsilon", &st->epsilon));
@@ -12,15 +25,10 @@ shoal_status norm_state_init(struct norm_state *st, const struct shoal_node *n) 
   TRY(node_get_string(n, "data_format", &text));
   st->channels_first = text[1] == 'C';
   st->wide_rank = strlen(text) == 5;
-  if (!op_is(n->op, "_FusedBatchNormEx")) return NULL;
-  int64_t sides;
-  TRY(node_get_int(n, "num_side_inputs", &sides));
-  TRY(node_get_string(n, "activation_mode", &text));
-  st->relu = !strcmp(text, "Relu");
-  if (!st->relu && strcmp(text, "Identity")) return UNIMPLEMENTED("%s: activation_mode %s", n->name, text);
-  if (sides > 1) return INVALID("FusedBatchNorm accepts at most one side input.");
-  st->side_inputs = (int)sides;
-  return NULL;
+  st->sum = op_is(n->op, "_BatchNormReluGradOfSum");
+  st->relu = st->sum || op_is(n->op, "_BatchNormReluGrad");
+  st->side_inputs = st->sum;
+  return node_attr(n, "num_side_inputs") ? fused_init(st, n) : NULL;
 }
 
 static shoal_status check_vector(const struct tensor *t, const char *name, int64_t n) {
@@ -64,5 +72,12 @@ shoal_status norm_check_back(const struct kernel_ctx *ctx, const struct norm_sta
                    tensor_shape_str(x), tensor_shape_str(dy));
   TRY(check_vector(ctx_in(ctx, 2), "scale", m->channels));
   TRY(check_vector(ctx_in(ctx, 3), "mean", m->channels));
-  return check_vector(ctx_in(ctx, 4), "variance", m->channels);
+  TRY(check_vector(ctx_in(ctx, 4), "variance", m->channels));
+  if (!st->relu) return NULL;
+  TRY(check_vector(ctx_in(ctx, 6), "offset", m->channels));
+  for (int i = 7; i < 8 + st->sum; i++)
+    if (!tensor_same_shape(x, ctx_in(ctx, i)))
+      return INVALID("x and y must have same shape, but x has shape %s and y has shape %s", tensor_shape_str(x),
+                     tensor_shape_str(ctx_in(ctx, i)));
+  return NULL;
 }

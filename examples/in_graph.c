@@ -1,7 +1,9 @@
-/* In-graph replication: one client, one graph that has a copy of the model on every worker, and the mean of their
- * gradients applied to the variables on the parameter servers. Only worker 0 is a client; the others just serve.
+/* In-graph replication: one client, one graph that has a copy of the model on every worker, or several on devices of
+ * each, and the mean of their gradients taken and applied on the parameter servers' CPUs, where the variables are. Only
+ * worker 0 is a client; the others just serve.
  *
  *   shoal launch --ps=1 --workers=2 -- in_graph
+ *   shoal launch --ps=1 --workers=1 -- in_graph --copies=2 --device=GPU         towers on the GPUs of one worker
  */
 #include "common.h"
 
@@ -18,10 +20,11 @@ int main(int argc, char **argv) {
   struct cluster_flags where = {0};
   struct save_flags save = {0};
   const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL, *device_given = NULL;
-  int64_t train_steps = 500, batch_size = 200;
+  int64_t train_steps = 500, batch_size = 200, copies = 1;
   double learning_rate = 0.001;
   const struct flag flags[] = {
       CLUSTER_FLAGS(where),
+      flag_between("copies", "of the model on each worker, on devices from --device on", &copies, 1, MAX_TOWERS),
       flag_path("data_dir", "the four IDX files", &data_dir),
       flag_number("train_steps", "steps to end at", &train_steps, 1),
       flag_number("batch_size", "examples a step, shared by all workers", &batch_size, 1),
@@ -38,13 +41,13 @@ int main(int argc, char **argv) {
     fprintf(stderr, "in_graph: this is for a cluster: shoal launch --ps=1 --workers=2 -- %s\n", argv[0]);
     return 2;
   }
-  int ps_tasks = shoal_cluster_tasks(cluster, "ps"), towers = shoal_cluster_tasks(cluster, "worker");
-  check_device(device_given, 1);
+  int ps_tasks = shoal_cluster_tasks(cluster, "ps"), towers = shoal_cluster_tasks(cluster, "worker") * (int)copies;
+  check_device(device_given, (int)copies);
   shoal_server *server = start_server(cluster, &where);
   /* The others work for the client of worker 0, until that says it is done. */
   if (!shoal_cluster_is_chief(cluster)) return shoal_server_serve(server);
   if (towers > MAX_TOWERS || batch_size % towers != 0) {
-    fprintf(stderr, "in_graph: --batch_size must be a multiple of the workers, of which there are at most %d\n",
+    fprintf(stderr, "in_graph: --batch_size must be a multiple of the copies, of which there are at most %d\n",
             MAX_TOWERS);
     return 2;
   }
@@ -53,7 +56,8 @@ int main(int argc, char **argv) {
   shoal_set_random_seed(g, 1);
   /* Variables go to the parameter servers in turn, everything else to worker 0 unless it says otherwise. */
   shoal_push_replica_setter(
-      g, SHOAL_OPTIONS(shoal_replica_setter, .ps_tasks = ps_tasks, .worker_device = "/job:worker/task:0"));
+      g, SHOAL_OPTIONS(shoal_replica_setter, .ps_tasks = ps_tasks, .ps_device = "/job:ps/device:CPU:0",
+                       .worker_device = "/job:worker/task:0"));
   shoal_var step = shoal_global_step(g);
   shoal_var vars[4] = {
       shoal_variable(g, "hidden/kernel", shoal_init_glorot_uniform(g, SHOAL_FLOAT32, SHOAL_SHAPE(PIXELS, HIDDEN))),
@@ -72,8 +76,8 @@ int main(int argc, char **argv) {
   shoal_gradient grads[MAX_TOWERS * 4], mean[4];
   for (int i = 0; i < towers; i++) {
     char task[32], device[DEVICE_NAME];
-    snprintf(task, sizeof task, "/job:worker/task:%d", i);
-    name_device(device_given, task, 0, device);
+    snprintf(task, sizeof task, "/job:worker/task:%d", i / (int)copies);
+    name_device(device_given, task, i % (int)copies, device);
     shoal_push_device(g, device); /* the copy, and its gradients, on its worker */
     losses[i] = tower(g, vars, (shoal_out){xs, i}, (shoal_out){ys, i}, &logits);
     shoal_gradients(g, &losses[i], 1, values, 4, NULL, &grads[(ptrdiff_t)i * 4]);

@@ -9,6 +9,7 @@
 
 #include "base/block.h"
 #include "base/clock.h"
+#include "base/join.h"
 #include "base/together.h"
 #include "cluster/collective_parcels.h"
 #include "cluster/collectives.h"
@@ -50,7 +51,7 @@ struct party {
   struct party_run one;     /* where the first is */
   struct party_slab *slabs; /* and the others */
   int n;
-  atomic_int left;              /* that have not ended */
+  struct join join;             /* their ends */
   struct cancel_hook breaking;  /* of our cancellation */
   struct alarm look;            /* when to see for whom it waits */
   struct collective_wire wire;  /* the look's, from here on */
@@ -166,7 +167,8 @@ static void leave(struct party *p) {
 }
 
 /* The last of it has ended. */
-static void close_party(struct party *p) {
+static void close_party(void *arg, shoal_status none) {
+  struct party *p = arg;
   cancel_deregister(&p->guard.cancel, &p->breaking);
   alarm_clear(&p->look);
   cancel_start(&p->watching, NULL);
@@ -193,7 +195,7 @@ static void run_over(struct collective_run *r, shoal_status s) {
   struct party_run *x = (struct party_run *)r;
   struct party *p = x->party;
   atomic_store_explicit(&x->ended, true, memory_order_release);
-  if (atomic_fetch_sub(&p->left, 1) == 1) close_party(p);
+  join_part(&p->join, NULL);
   tell(p, x, s);
   guard_unref(&p->guard);
 }
@@ -223,7 +225,7 @@ static void fail_all(struct party *p) {
 static void begin(struct together *t) {
   struct party *p = (struct party *)((char *)t - offsetof(struct party, together));
   if (open_party == p) open_party = NULL;
-  atomic_store(&p->left, p->n);
+  join_init(&p->join, (size_t)p->n, close_party, p);
   atomic_fetch_add(&p->guard.refs, p->n - 1); /* each has one */
   atomic_fetch_add(p->shared ? &collectives_of(p)->in_memory : &collectives_of(p)->by_messages, p->n);
   atomic_fetch_add(&collectives_of(p)->parties, 1);

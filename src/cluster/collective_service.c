@@ -236,7 +236,5 @@ void worker_service_step_sequence(struct worker *w, struct rpc_call *c) {
   shoal_status s = request_read(c, &m);
   if (!s) s = check_leads(w);
   if (!s) s = answer_sequences(w, m, &t);
-  if (s) text_release(&t);
-  if (s) rpc_call_fail(c, s);
-  else rpc_call_reply(c, message_from_text(&t));
+  rpc_call_answer(c, s, &t);
 }

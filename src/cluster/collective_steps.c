@@ -142,7 +142,7 @@ void collective_next_step(struct worker *w, int64_t key, const char *named, stru
   char *leader = named ? mem_strdup(named) : collectives_leader(c, w->spec);
   bool own = !strcmp(leader, w->task);
   struct peer *peer = own ? NULL : find_leader(w, leader);
-  uint64_t now = peer ? peer_device_incarnation(peer, "/device:CPU:0") : 0;
+  uint64_t now = peer ? peer_incarnation(peer) : 0;
   int64_t next;
   pthread_mutex_lock(&c->lock);
   struct step_sequence *q = sequence_of(c, key);

@@ -16,12 +16,7 @@
 
 static void answer(struct rpc_call *call, shoal_status s, struct coordination_request *r, struct text *t) {
   coordination_request_release(r);
-  if (s) {
-    text_release(t);
-    rpc_call_fail(call, s);
-  } else {
-    rpc_call_reply(call, message_from_text(t));
-  }
+  rpc_call_answer(call, s, t);
 }
 
 static void drop(void *value) { coordination_value_unref(value); }

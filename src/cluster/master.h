@@ -18,6 +18,7 @@
 #include "base/strand.h"
 #include "base/wire.h"
 #include "cluster/collectives.h"
+#include "cluster/home.h"
 #include "cluster/limits.h"
 #include "cluster/request_ids.h"
 #include "cluster/worker_ops.h"
@@ -29,6 +30,7 @@
 /* What of its server a master uses, with the worker. */
 struct master_options {
   const char *task;
+  struct worker *home; /* see home.h */
   const struct cluster_spec *spec;
   struct peers *peers;
   struct pool *builders;
@@ -78,8 +80,6 @@ void master_config_release(struct master_config *c);
 /* Does a task pass any of the filters? Parts that either leaves open match anything. */
 bool device_filters_pass(char *const *filters, size_t n, const char *job, int task);
 
-enum { OWN }; /* the place of this process among a session's workers */
-
 struct master_device {
   const char *name; /* of the worker_link */
   const struct text *attributes;
@@ -101,7 +101,7 @@ struct master_session {
   int64_t number;           /* what it is called where others read it */
   struct master_config config;
   char *task;                      /* this task's name in the session */
-  VEC(struct worker_link) workers; /* [OWN]: this process; unchanging once made */
+  VEC(struct worker_link) workers; /* this process first; unchanging once made */
   VEC(struct master_device) devices;
   VEC(struct place_device) places;
   struct strmap device_numbers; /* a device's name -> its place in both, + 1 */

@@ -238,8 +238,7 @@ static void register_parts(struct compiling *k) {
 static shoal_status evaluate(void *arg, const struct shoal_node *n, const struct tensor *const *in,
                              struct tensor *out) {
   struct compiling *k = arg;
-  struct worker_link *own = &k->session->workers.at[OWN];
-  return own->ops->evaluate(own, n, in, &k->folding, out);
+  return home_evaluate(k->session->master->server.home, n, in, &k->folding, out);
 }
 
 static void end_folding(void *arg) { cancel_start(&((struct compiling *)arg)->folding, NULL); }

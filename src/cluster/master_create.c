@@ -179,7 +179,7 @@ static void make_halves(struct creation *k) {
     struct worker_session_options o = {.handle = s->half,
                                        .isolated = s->config.isolated,
                                        .master = s->task,
-                                       .master_incarnation = (int64_t)s->workers.at[OWN].devices.at[0].incarnation,
+                                       .master_incarnation = (int64_t)s->master->own.devices.at[0].incarnation,
                                        .job = name.job,
                                        .task = name.task,
                                        .leader = s->config.leader,
@@ -241,7 +241,7 @@ static void look_again(struct creation *k) {
 }
 
 /* Those who had not answered have been asked what is the matter. */
-static void asked(void *arg) {
+static void asked(void *arg, shoal_status none) {
   struct creation *k = arg;
   struct text missing = {0};
   shoal_status err = NULL;

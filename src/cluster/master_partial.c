@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/outcome.h"
 #include "cluster/master.h"
 #include "cluster/step_rendezvous.h"
 #include "runtime/partial.h"
@@ -14,16 +15,13 @@ struct partial {
   char *handle;
   struct step_run *run;
   struct partial_marks marks; /* session->lock */
-  pthread_mutex_t lock;
-  bool ended;                /* lock: all partitions have */
-  shoal_status status;       /* lock: how */
-  struct step_call *waiting; /* lock: calls that wait for the end */
+  struct outcome outcome;     /* of all partitions */
 };
 
 /* One RunStep of a partial run. */
 struct step_call {
-  struct partial *partial; /* a reference */
-  struct step_call *next;  /* partial->lock */
+  struct outcome_asker asker; /* first */
+  struct partial *partial;    /* a reference */
   struct partial_call exchange;
   step_done done;
   void *arg;
@@ -37,8 +35,7 @@ void partial_unref(struct partial *p) {
   step_run_cleanup(p->run, p->session);
   compiled_unref(p->compiled);
   step_run_unref(p->run);
-  shoal_status_free(p->status);
-  pthread_mutex_destroy(&p->lock);
+  outcome_release(&p->outcome);
   partial_marks_release(&p->marks);
   free(p->handle);
   free(p);
@@ -53,7 +50,8 @@ static void call_answer(struct step_call *c) {
 }
 
 /* The step has ended, as err says: so has the call, and with it the partial run. */
-static void last_call(struct step_call *c, shoal_status err) {
+static void last_call(struct outcome_asker *a, shoal_status err) {
+  struct step_call *c = (struct step_call *)a;
   struct partial *p = c->partial;
   struct master_session *s = p->session;
   status_merge(&c->status, err);
@@ -68,16 +66,7 @@ static void last_call(struct step_call *c, shoal_status err) {
 /* All partitions have ended. */
 static void run_ended(void *arg, shoal_status err, const struct tensor *values, const struct text *metadata) {
   struct partial *p = arg;
-  pthread_mutex_lock(&p->lock);
-  p->ended = true;
-  p->status = err;
-  struct step_call *c = p->waiting;
-  p->waiting = NULL;
-  pthread_mutex_unlock(&p->lock);
-  for (struct step_call *next; c; c = next) {
-    next = c->next;
-    last_call(c, err ? status_copy(err) : NULL);
-  }
+  outcome_end(&p->outcome, err);
   partial_unref(p);
 }
 
@@ -106,7 +95,7 @@ static void begin(void *arg, shoal_status err, struct compiled *c) {
   p->session = s;
   p->compiled = c;
   partial_marks_init(&p->marks, c->pruned, c->feeds.at, (int)c->feeds.n, c->fetches.at, (int)c->fetches.n);
-  pthread_mutex_init(&p->lock, NULL);
+  outcome_init(&p->outcome);
   p->run = step_run_new(s, c, &(struct run_options){0}, DEADLINE_NEVER, NULL, run_ended, p);
   pthread_mutex_lock(&s->lock);
   p->handle = mem_printf("%lld", (long long)s->next_partial++);
@@ -143,15 +132,8 @@ static void call_end(void *arg, shoal_status failed) {
   }
   /* Everything was asked for, or something failed: the step ends here. */
   if (c->status) step_run_cancel(p->run, status_copy(c->status));
-  pthread_mutex_lock(&p->lock);
-  bool ended = p->ended;
-  shoal_status err = ended && p->status ? status_copy(p->status) : NULL;
-  if (!ended) {
-    c->next = p->waiting;
-    p->waiting = c;
-  }
-  pthread_mutex_unlock(&p->lock);
-  if (ended) last_call(c, err);
+  c->asker.tell = last_call;
+  outcome_await(&p->outcome, &c->asker);
 }
 
 struct partial *master_partial_find(struct master_session *s, const char *handle) {

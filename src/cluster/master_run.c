@@ -64,7 +64,7 @@ struct cancel *step_run_cancellation(struct step_run *r) {
 }
 
 void step_run_cleanup(struct step_run *r, struct master_session *s) {
-  s->workers.at[OWN].ops->cleanup_graph(&s->workers.at[OWN], r->id);
+  home_end_rendezvous(s->master->server.home, r->id);
 }
 
 struct rendezvous *step_run_rendezvous(struct step_run *r) {
@@ -126,7 +126,7 @@ static void conclude(struct step_run *r) {
   struct master_session *s = r->session;
   struct compiled *c = r->compiled;
   shoal_status err = r->status;
-  if (r->key && r->id) s->workers.at[OWN].ops->step_over(&s->workers.at[OWN], r->key, r->id);
+  if (r->key && r->id) home_step_over(s->master->server.home, r->key, r->id);
   if (err && shoal_status_code(err) == SHOAL_CANCELLED && cancel_started(&r->cancel)) {
     shoal_status why = cancel_reason(&r->cancel);
     if (why && !status_is_derived(why)) {
@@ -195,11 +195,10 @@ static void finish(void *arg, shoal_status err) {
   struct compiled *c = r->compiled;
   r->status = err;
   for (size_t i = 0; i < c->parts.n; i++) {
-    int worker = c->parts.at[i].worker;
-    struct worker_link *w = &r->session->workers.at[worker];
+    struct worker_link *w = &r->session->workers.at[c->parts.at[i].worker];
+    const struct graph_run *run = &r->parts[i].run;
     /* A partial run's values may not have been asked for yet: step_run_cleanup() comes later. */
-    bool kept = r->rendezvous && worker == OWN;
-    if (r->id && !kept && (!r->parts[i].run.cleans_up || err)) w->ops->cleanup_graph(w, r->id);
+    if (r->id && !run->leaves_step && (!run->cleans_up || err)) w->ops->cleanup_graph(w, r->id);
   }
   /* Who has cancelled the step does not wait for its trace. */
   if (r->stats && !cancel_started(&r->cancel)) ask_about_logs(r, true);
@@ -242,7 +241,7 @@ struct step_run *step_run_new(struct master_session *s, struct compiled *c, cons
   int64_t limit_ms = o->timeout_ms > 0 ? o->timeout_ms : s->config.said.operation_timeout_ms;
   r->deadline = limit_ms > 0 && !partial ? MIN(call_deadline, deadline_after_ms(limit_ms)) : call_deadline;
   r->is_timed = r->deadline < call_deadline;
-  if (partial) r->rendezvous = s->workers.at[OWN].ops->rendezvous(&s->workers.at[OWN], r->id);
+  if (partial) r->rendezvous = home_rendezvous(s->master->server.home, r->id);
   else r->rets = block_zalloc(c->fetches.n * sizeof *r->rets);
   return r;
 }
@@ -289,8 +288,8 @@ static void have_number(void *arg, shoal_status err, int64_t id) {
 }
 
 static void ask_number(struct step_run *r) {
-  struct worker_link *own = &r->session->workers.at[OWN];
-  own->ops->next_step(own, r->key, r->session->config.leader, &r->cancel, have_number, r);
+  struct master_session *s = r->session;
+  home_next_step(s->master->server.home, r->key, s->config.leader, &r->cancel, have_number, r);
 }
 
 void step_run_begin(struct step_run *r) {

@@ -6,20 +6,10 @@
 
 #include "cluster/request_parts.h"
 #include "proto/master.wire.h"
-#include "rpc/message.h"
 
 static void set_string(char **to, const struct wire_field *f) {
   free(*to);
   *to = mem_strndup((const char *)f->data, f->size);
-}
-
-static void answer(struct rpc_call *c, shoal_status s, struct text *t) {
-  if (s) {
-    text_release(t);
-    rpc_call_fail(c, s);
-  } else {
-    rpc_call_reply(c, message_from_text(t));
-  }
 }
 
 static void reply_status(void *call, shoal_status s) { rpc_call_fail(call, s); }
@@ -32,7 +22,7 @@ static void client_gone(void *creation) { creation_cancel(creation, STATUS(SHOAL
 static void created(void *call, shoal_status s, const char *handle) {
   struct text t = {0};
   if (!s) put_CreateSessionResponse_session_handle(&t, handle);
-  answer(call, s, &t);
+  rpc_call_answer(call, s, &t);
 }
 
 void master_service_create_session(struct master *m, struct rpc_call *c) {
@@ -71,7 +61,7 @@ static void extended(void *arg, shoal_status s, int64_t version) {
   struct text t = {0};
   if (!s) put_ExtendSessionResponse_new_graph_version(&t, version);
   master_session_unref(e->session);
-  answer(e->call, s, &t);
+  rpc_call_answer(e->call, s, &t);
   free(e); /* after the answer nobody cancels */
 }
 
@@ -139,7 +129,7 @@ void master_service_list_devices(struct master *m, struct rpc_call *c) {
   }
   master_session_unref(session);
   free(handle);
-  answer(c, s, &t);
+  rpc_call_answer(c, s, &t);
 }
 
 void master_service_reset(struct master *m, struct rpc_call *c) {

@@ -583,6 +583,13 @@ static uint64_t first_incarnation(struct wire w) {
   return 0;
 }
 
+uint64_t peer_incarnation(struct peer *p) {
+  pthread_mutex_lock(&p->lock);
+  uint64_t found = first_incarnation(wire_from(p->status.at, p->status.n));
+  pthread_mutex_unlock(&p->lock);
+  return found;
+}
+
 static void on_status(void *arg, shoal_status s, struct rpc_body *body) {
   struct peer_question *q = arg;
   struct peer *p = q->peer;

@@ -39,6 +39,8 @@ bool peer_is_silent(struct peer *p);
  * cluster; 0: it is not known. */
 void peer_learn(struct peer *p, const void *status, size_t n);
 uint64_t peer_device_incarnation(struct peer *p, const char *device);
+/* Of its first device: another one says that the task was started anew. */
+uint64_t peer_incarnation(struct peer *p);
 
 enum peer_flags {
   PEER_UNWATCHED = 0x100, /* not failed by the watch: for calls that wait for a peer to come up */

@@ -40,19 +40,18 @@ void roll_release(struct roll *r) {
   pthread_mutex_destroy(&r->lock);
 }
 
-/* The last to come tells. */
-static void part_done(struct roll *r) {
+static void all_answered(void *arg, shoal_status none) {
+  struct roll *r = arg;
   pthread_mutex_lock(&r->lock);
-  bool last = --r->left == 0;
+  r->asking = false;
   pthread_mutex_unlock(&r->lock);
-  if (!last) return;
   for (size_t i = 0; i < r->all.n; i++) {
     struct roll_entry *e = &r->all.at[i];
     rpc_pending_unref(e->question);
     e->question = NULL;
     if (e->here) drop_channel(e);
   }
-  r->then(r->arg);
+  r->then(r->arg, NULL);
 }
 
 struct roll_question {
@@ -67,14 +66,15 @@ static void answered(void *arg, shoal_status s, struct rpc_body *body) {
   shoal_status_free(e->cause);
   e->cause = s;
   e->here = !s;
-  part_done(q.roll);
+  join_part(&q.roll->join, NULL);
 }
 
-void roll_ask(struct roll *r, int64_t timeout_ms, void (*then)(void *arg), void *arg) {
+void roll_ask(struct roll *r, int64_t timeout_ms, void (*then)(void *arg, shoal_status s), void *arg) {
   r->then = then;
   r->arg = arg;
+  join_init(&r->join, roll_count_missing(r) + 1, all_answered, r);
   pthread_mutex_lock(&r->lock);
-  r->left = 1 + (int)roll_count_missing(r);
+  r->asking = true;
   pthread_mutex_unlock(&r->lock);
   int64_t deadline = deadline_after_ms(timeout_ms);
   for (size_t i = 0; i < r->all.n; i++) {
@@ -88,12 +88,12 @@ void roll_ask(struct roll *r, int64_t timeout_ms, void (*then)(void *arg), void 
     e->question = question;
     pthread_mutex_unlock(&r->lock);
   }
-  part_done(r);
+  join_part(&r->join, NULL);
 }
 
 void roll_cancel(struct roll *r) {
   pthread_mutex_lock(&r->lock);
-  for (size_t i = 0; r->left && i < r->all.n; i++)
+  for (size_t i = 0; r->asking && i < r->all.n; i++)
     if (r->all.at[i].question) rpc_cancel(r->all.at[i].question, STATUS(SHOAL_CANCELLED, "nobody waits any more"));
   pthread_mutex_unlock(&r->lock);
 }
@@ -149,13 +149,11 @@ static bool pause_until(struct startup *s, int64_t when) {
   return !over;
 }
 
-static void all_asked(void *latch) { latch_done(latch, NULL); }
-
 /* How many are missing now. The thread is the server's own: it may wait. */
 static size_t ask_and_wait(struct startup *s) {
   struct latch l;
   latch_init(&l, 1);
-  roll_ask(&s->roll, s->timeout_ms ? MIN(ANSWER_MS, s->timeout_ms) : ANSWER_MS, all_asked, &l);
+  roll_ask(&s->roll, s->timeout_ms ? MIN(ANSWER_MS, s->timeout_ms) : ANSWER_MS, latch_done, &l);
   rpc_loop_hand_over();
   shoal_status_free(latch_finish(&l));
   return roll_count_missing(&s->roll);

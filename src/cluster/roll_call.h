@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "base/join.h"
 #include "cluster/cluster_spec.h"
 #include "rpc/channel.h"
 
@@ -20,9 +21,10 @@ struct roll_entry {
 
 struct roll {
   VEC(struct roll_entry) all;
+  struct join join; /* answers, and the asker */
   pthread_mutex_t lock;
-  int left;                /* lock: answers, and the asker */
-  void (*then)(void *arg); /* when all have answered, or cannot */
+  bool asking;                             /* lock: questions may be cancelled */
+  void (*then)(void *arg, shoal_status s); /* when all have answered, or cannot */
   void *arg;
 };
 
@@ -30,9 +32,9 @@ void roll_init(struct roll *r);
 /* The channel's reference is taken over. */
 void roll_add(struct roll *r, const char *task, const char *address, struct rpc_channel *channel);
 void roll_release(struct roll *r);
-/* Asks everybody who has not answered yet, side by side; then(arg) when it is known who is still missing, perhaps
+/* Asks everybody who has not answered yet, side by side; then(arg, NULL) when it is known who is still missing, perhaps
  * before this returns. */
-void roll_ask(struct roll *r, int64_t timeout_ms, void (*then)(void *arg), void *arg);
+void roll_ask(struct roll *r, int64_t timeout_ms, void (*then)(void *arg, shoal_status s), void *arg);
 /* What is being asked ends now. */
 void roll_cancel(struct roll *r);
 size_t roll_count_missing(const struct roll *r);

@@ -371,6 +371,7 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   worker_link_local(&own, s->worker, s->task);
   master_init(&s->master,
               &(struct master_options){.task = s->task,
+                                       .home = s->worker,
                                        .spec = &s->spec,
                                        .peers = s->peers,
                                        .builders = s->worker->builders,

@@ -49,6 +49,7 @@ static void deregister_graph(struct worker_link *w, const char *session, const c
 }
 
 static void run_graph(struct worker_link *w, struct graph_run *r) {
+  r->leaves_step = r->run.step.rendezvous;
   shoal_status err = worker_find_session(w->local, r->session_handle, true, &r->session);
   if (!err) err = worker_find_graph(r->session, r->graph_handle, &r->graph);
   if (!err) {
@@ -74,23 +75,6 @@ static void log_transfers(struct worker_link *w, bool on, int64_t step_id, int64
 
 static void enroll(const struct worker_link *w, struct roll *roll) {}
 
-static struct rendezvous *rendezvous(struct worker_link *w, int64_t step_id) {
-  return steps_get(w->local->steps, step_id);
-}
-
-static void next_step(struct worker_link *w, int64_t key, const char *leader, struct cancel *cancel,
-                      void (*done)(void *arg, shoal_status s, int64_t id), void *arg) {
-  collective_next_step(w->local, key, leader, cancel, done, arg);
-}
-
-static void step_over(struct worker_link *w, int64_t key, int64_t id) { collective_step_over(w->local, key, id); }
-
-static shoal_status evaluate(struct worker_link *w, const struct shoal_node *n, const struct tensor *const *in,
-                             struct cancel *cancel, struct tensor *out) {
-  struct plan_options o = {.device = w->local->devices[0], .resources = w->local->resources[0]};
-  return plan_evaluate(&o, n, in, cancel, out);
-}
-
 static const struct worker_ops local_ops = {.get_status = get_status,
                                             .create_session = create_session,
                                             .delete_session = delete_session,
@@ -100,11 +84,7 @@ static const struct worker_ops local_ops = {.get_status = get_status,
                                             .cleanup_graph = cleanup_graph,
                                             .log_transfers = log_transfers,
                                             .cleanup_all = cleanup_all,
-                                            .enroll = enroll,
-                                            .rendezvous = rendezvous,
-                                            .next_step = next_step,
-                                            .step_over = step_over,
-                                            .evaluate = evaluate};
+                                            .enroll = enroll};
 
 void worker_link_local(struct worker_link *w, struct worker *local, const char *task) {
   *w = (struct worker_link){.ops = &local_ops, .local = local, .task = mem_strdup(task)};

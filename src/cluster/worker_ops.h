@@ -1,4 +1,5 @@
-/* A worker as a master sees it: in this process, or behind a connection. The master knows only this table. */
+/* A worker as a master sees it: in this process, or behind a connection. The master knows only this table, whole for
+ * either kind; what its own process has beside a worker is in cluster/home.h. */
 #ifndef CLUSTER_WORKER_OPS_H
 #define CLUSTER_WORKER_OPS_H
 
@@ -59,6 +60,7 @@ struct graph_run {
   /* results */
   struct text step_stats; /* of a worker elsewhere: a StepStats message */
   bool cleans_up;         /* the worker forgets the step by itself, if all went well */
+  bool leaves_step;       /* it uses the caller's rendezvous: whoever has that ends the step there */
   /* a worker's of this process */
   struct graph_run *prev, *next;  /* worker->lock */
   struct worker_session *session; /* references */
@@ -95,16 +97,6 @@ struct worker_ops {
                       void *arg);
   /* Enters the task in a roll, where it may be missing. */
   void (*enroll)(const struct worker_link *w, struct roll *roll);
-  /* Only of the worker in this process, NULL elsewhere: */
-  /* Numbers of steps that meet steps of other masters: collectives.h. */
-  void (*next_step)(struct worker_link *w, int64_t key, const char *leader, struct cancel *cancel,
-                    void (*done)(void *arg, shoal_status s, int64_t id), void *arg);
-  void (*step_over)(struct worker_link *w, int64_t key, int64_t id);
-  /* A step's rendezvous, where a client's feeds and fetches meet it; a reference. */
-  struct rendezvous *(*rendezvous)(struct worker_link *w, int64_t step_id);
-  /* Computes a node now: host values are the same everywhere. */
-  shoal_status (*evaluate)(struct worker_link *w, const struct shoal_node *n, const struct tensor *const *in,
-                           struct cancel *cancel, struct tensor *out);
 };
 
 struct worker_link {

@@ -2,9 +2,12 @@
 #include "cluster/worker_partial.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/latch.h"
+#include "base/outcome.h"
 
 struct partial_run {
   struct partial_run *next; /* worker->lock */
@@ -16,11 +19,9 @@ struct partial_run {
   struct graph_run run;
   struct cancel cancel;
   struct rendezvous *rendezvous;
-  pthread_mutex_t lock;
-  pthread_cond_t changed;
-  bool ended;                              /* lock */
-  shoal_status status;                     /* lock: how */
-  void (*done)(void *arg, shoal_status s); /* lock: the last call's */
+  struct outcome outcome;
+  struct outcome_asker last; /* the last call */
+  void (*done)(void *arg, shoal_status s);
   void *arg;
 };
 
@@ -30,23 +31,13 @@ void partial_run_unref(struct partial_run *p) {
   account_unref(p->account);
   rendezvous_unref(p->rendezvous);
   cancel_release(&p->cancel);
-  shoal_status_free(p->status);
-  pthread_mutex_destroy(&p->lock);
-  pthread_cond_destroy(&p->changed);
+  outcome_release(&p->outcome);
   free(p);
 }
 
 static void run_ended(void *arg, shoal_status s) {
   struct partial_run *p = arg;
-  pthread_mutex_lock(&p->lock);
-  p->ended = true;
-  p->status = s;
-  void (*done)(void *, shoal_status) = p->done;
-  shoal_status copy = s ? status_copy(s) : NULL;
-  pthread_cond_broadcast(&p->changed);
-  pthread_mutex_unlock(&p->lock);
-  if (done) done(p->arg, copy);
-  else shoal_status_free(copy);
+  outcome_end(&p->outcome, s);
   partial_run_unref(p);
 }
 
@@ -58,8 +49,7 @@ static struct partial_run *partial_new(struct worker *w, int64_t step, struct wo
   p->step = step;
   p->rendezvous = rendezvous_ref(rendezvous);
   cancel_init(&p->cancel);
-  pthread_mutex_init(&p->lock, NULL);
-  pthread_cond_init(&p->changed, NULL);
+  outcome_init(&p->outcome);
   atomic_fetch_add(&session->refs, 1);
   atomic_fetch_add(&graph->refs, 1);
   p->run = (struct graph_run){
@@ -106,6 +96,11 @@ static bool unlist(struct worker *w, struct partial_run *p) {
   return true;
 }
 
+static void tell_last(struct outcome_asker *a, shoal_status s) {
+  struct partial_run *p = (struct partial_run *)((char *)a - offsetof(struct partial_run, last));
+  p->done(p->arg, s);
+}
+
 void partial_run_finish(struct partial_run *p, void (*done)(void *arg, shoal_status s), void *arg) {
   pthread_mutex_lock(&p->worker->lock);
   bool first = unlist(p->worker, p);
@@ -114,15 +109,10 @@ void partial_run_finish(struct partial_run *p, void (*done)(void *arg, shoal_sta
     done(arg, STATUS(SHOAL_FAILED_PRECONDITION, "the partial run of step %" PRId64 " has had its last call", p->step));
     return;
   }
-  pthread_mutex_lock(&p->lock);
-  bool ended = p->ended;
-  shoal_status s = ended && p->status ? status_copy(p->status) : NULL;
-  if (!ended) {
-    p->done = done;
-    p->arg = arg;
-  }
-  pthread_mutex_unlock(&p->lock);
-  if (ended) done(arg, s);
+  p->done = done;
+  p->arg = arg;
+  p->last.tell = tell_last;
+  outcome_await(&p->outcome, &p->last);
   partial_run_unref(p);
 }
 
@@ -142,6 +132,23 @@ void partial_run_forget(struct worker *w, int64_t step) {
   partial_run_unref(p);
 }
 
+struct stopping {
+  struct outcome_asker asker; /* first */
+  struct latch ended;
+};
+
+static void tell_stopping(struct outcome_asker *a, shoal_status s) {
+  shoal_status_free(s);
+  latch_done(&((struct stopping *)a)->ended, NULL);
+}
+
+static void await_end(struct partial_run *p) {
+  struct stopping w = {.asker.tell = tell_stopping};
+  latch_init(&w.ended, 1);
+  outcome_await(&p->outcome, &w.asker);
+  latch_finish(&w.ended);
+}
+
 void partial_runs_stop(struct worker *w) {
   for (;;) {
     pthread_mutex_lock(&w->lock);
@@ -150,9 +157,7 @@ void partial_runs_stop(struct worker *w) {
     pthread_mutex_unlock(&w->lock);
     if (!p) return;
     partial_run_cancel(p, STATUS(SHOAL_CANCELLED, "%s is stopping", w->task));
-    pthread_mutex_lock(&p->lock);
-    while (!p->ended) pthread_cond_wait(&p->changed, &p->lock);
-    pthread_mutex_unlock(&p->lock);
+    await_end(p);
     partial_run_unref(p);
   }
 }

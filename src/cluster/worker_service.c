@@ -13,7 +13,6 @@
 #include "graph/import.h"
 #include "proto/config.wire.h"
 #include "proto/worker.wire.h"
-#include "rpc/message.h"
 #include "runtime/session_config.h"
 
 static void set_string(char **to, const struct wire_field *f) {
@@ -25,15 +24,6 @@ static shoal_status check_end(enum wire_step step, const char *message) {
   return step == WIRE_BROKEN ? INVALID("%s does not parse as a protocol buffer", message) : NULL;
 }
 
-static void answer(struct rpc_call *c, shoal_status s, struct text *t) {
-  if (s) {
-    text_release(t);
-    rpc_call_fail(c, s);
-  } else {
-    rpc_call_reply(c, message_from_text(t));
-  }
-}
-
 void worker_service_get_status(struct worker *w, struct rpc_call *c) {
   struct text t = {0};
   for (int i = 0; i < w->n_devices; i++) {
@@ -41,7 +31,7 @@ void worker_service_get_status(struct worker *w, struct rpc_call *c) {
     worker_device_attributes(w, i, w->devices[i]->name, &t);
     wire_end(&t, at);
   }
-  answer(c, NULL, &t);
+  rpc_call_answer(c, NULL, &t);
 }
 
 shoal_status debug_options_check(struct wire w) {
@@ -175,7 +165,7 @@ static void register_graph(void *arg) {
   if (!s) put_RegisterGraphResponse_graph_handle(&out, wg->handle);
   worker_graph_unref(wg);
   worker_session_unref(r->session);
-  answer(r->call, s, &out);
+  rpc_call_answer(r->call, s, &out);
   free(r); /* after the answer nobody cancels */
 }
 

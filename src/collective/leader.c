@@ -66,7 +66,7 @@ struct leader {
 };
 
 /* Who is to be told what, without the lock. */
-struct outcome {
+struct leader_outcome {
   struct leader_wait *others;    /* what the asker is told */
   struct leader_wait *evicted;   /* that there was no room */
   struct leader_wait *displaced; /* that their group is another now */
@@ -201,7 +201,7 @@ static shoal_status full(const struct leader_table *t) {
 }
 
 /* For one more roll: of whoever has the most, the oldest that is complete goes, else the oldest of another. */
-static shoal_status make_room(struct leader *l, struct leader_table *t, uint64_t asker, struct outcome *o) {
+static shoal_status make_room(struct leader *l, struct leader_table *t, uint64_t asker, struct leader_outcome *o) {
   if (t->rolls.n < t->most) return NULL;
   intptr_t most;
   uint64_t greediest = find_greediest(t, &most);
@@ -303,14 +303,14 @@ static void tell_all(struct leader_wait *list, shoal_status s, struct leader_ans
   }
 }
 
-static void tell_evicted(const struct outcome *o, const struct leader_table *t) {
+static void tell_evicted(const struct leader_outcome *o, const struct leader_table *t) {
   if (!o->evicted) return;
   shoal_status s = full(t);
   tell_all(o->evicted, s, NULL, -1);
   shoal_status_free(s);
 }
 
-static void tell_displaced(const struct outcome *o, int group_key) {
+static void tell_displaced(const struct leader_outcome *o, int group_key) {
   if (!o->displaced) return;
   shoal_status s = STATUS(SHOAL_ABORTED, "Collective group %d has changed", group_key);
   tell_all(o->displaced, s, NULL, -1);
@@ -411,7 +411,7 @@ static shoal_status set_attributes(struct leader *l, struct leader_roll *r, stru
 
 /* With the lock held. *answer: a reference, unless w waits. */
 static shoal_status join_group(struct leader *l, const struct group_question *q, const struct device_spec *spec,
-                               struct leader_wait *w, struct outcome *o, struct leader_answer **answer) {
+                               struct leader_wait *w, struct leader_outcome *o, struct leader_answer **answer) {
   char name[32];
   struct roll_member *m;
   snprintf(name, sizeof name, "%d", q->key);
@@ -457,7 +457,7 @@ static shoal_status join_group(struct leader *l, const struct group_question *q,
 }
 
 void leader_ask_group(struct leader *l, const struct group_question *q, struct leader_wait *w) {
-  struct outcome o = {0};
+  struct leader_outcome o = {0};
   struct leader_answer *answer = NULL;
   struct device_spec spec;
   w->roll = NULL;
@@ -523,7 +523,7 @@ static shoal_status find_group(struct leader *l, const struct instance_question 
 }
 
 /* With the lock held. The roll that the question belongs to, made if there is none. */
-static shoal_status find_roll(struct leader *l, const struct instance_question *q, int rank, struct outcome *o,
+static shoal_status find_roll(struct leader *l, const struct instance_question *q, int rank, struct leader_outcome *o,
                               struct leader_roll **out) {
   char name[64];
   snprintf(name, sizeof name, "%d:%d", q->group_key, q->key);
@@ -557,7 +557,7 @@ static struct leader_wait *instance_complete(struct leader *l, struct leader_rol
 }
 
 static shoal_status join_instance(struct leader *l, const struct instance_question *q, struct leader_wait *w,
-                                  struct outcome *o, int *source) {
+                                  struct leader_outcome *o, int *source) {
   int rank;
   struct leader_roll *r;
   struct roll_member *m;
@@ -582,7 +582,7 @@ static shoal_status join_instance(struct leader *l, const struct instance_questi
 }
 
 void leader_ask_instance(struct leader *l, const struct instance_question *q, struct leader_wait *w) {
-  struct outcome o = {0};
+  struct leader_outcome o = {0};
   int source = -1;
   w->roll = NULL;
   pthread_mutex_lock(&l->lock);

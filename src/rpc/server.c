@@ -30,6 +30,7 @@
 #include "rpc/listener.h"
 #include "rpc/room.h"
 #include "rpc/rpc_status.h"
+#include "rpc/unwanted.h"
 
 /* LAST_MS: how long the answers of a server that is stopping may take to get out. SHOWN: characters of the name of a
  * method that is unknown, in what is answered. */
@@ -51,10 +52,8 @@ struct rpc_call {
   atomic_int refs;
   pthread_mutex_t lock;
   pthread_cond_t idle;
-  bool handled, replied, gone, cancelling; /* lock */
-  pthread_t canceller;                     /* lock: while cancelling */
-  void (*cancel_fn)(void *);               /* lock */
-  void *cancel_arg;
+  bool handled, gone;       /* lock */
+  struct unwanted unwanted; /* lock */
   size_t unpacked;      /* taken of what the connection may hold; the handler's */
   rpc_local_done local; /* instead of a connection */
   void *local_arg;
@@ -115,17 +114,7 @@ static void call_unref(struct rpc_call *c) {
 
 /* Call with the call's lock held, after the handler; the lock is given back. */
 static void cancel_and_unlock(struct rpc_call *c) {
-  if (!c->replied && c->cancel_fn) {
-    void (*fn)(void *) = c->cancel_fn;
-    c->cancel_fn = NULL;
-    c->cancelling = true;
-    c->canceller = pthread_self();
-    pthread_mutex_unlock(&c->lock);
-    fn(c->cancel_arg);
-    pthread_mutex_lock(&c->lock);
-    c->cancelling = false;
-    pthread_cond_broadcast(&c->idle);
-  }
+  unwanted_tell(&c->unwanted, &c->lock, &c->idle);
   pthread_mutex_unlock(&c->lock);
   call_unref(c);
 }
@@ -174,9 +163,8 @@ static shoal_status unsendable(struct rpc_call *c, const struct rpc_message *m) 
 
 static void answer(struct rpc_call *c, struct rpc_message *m, shoal_status s) {
   pthread_mutex_lock(&c->lock);
-  MUST(!c->replied);
-  c->replied = true;
-  while (c->cancelling && !pthread_equal(c->canceller, pthread_self())) pthread_cond_wait(&c->idle, &c->lock);
+  MUST(!c->unwanted.answered);
+  unwanted_answer(&c->unwanted, &c->lock, &c->idle);
   pthread_mutex_unlock(&c->lock);
   if (c->local) {
     if (!s && m) s = rpc_message_check(m, "an answer");
@@ -203,6 +191,13 @@ static void answer(struct rpc_call *c, struct rpc_message *m, shoal_status s) {
 void rpc_call_reply(struct rpc_call *c, struct rpc_message *m) { answer(c, m, NULL); }
 
 void rpc_call_fail(struct rpc_call *c, shoal_status s) { answer(c, NULL, s); }
+
+void rpc_call_answer(struct rpc_call *c, shoal_status s, struct text *t) {
+  if (s) {
+    text_release(t);
+    rpc_call_fail(c, s);
+  } else rpc_call_reply(c, message_from_text(t));
+}
 
 shoal_status rpc_call_request(struct rpc_call *c, const void **data, size_t *size) {
   return rpc_body_flat(&c->stream.body, data, size);
@@ -296,8 +291,8 @@ bool rpc_call_peer_named(struct rpc_call *c, bool (*match)(const char *name, voi
 
 void rpc_call_on_cancel(struct rpc_call *c, void (*fn)(void *arg), void *arg) {
   pthread_mutex_lock(&c->lock);
-  c->cancel_fn = fn;
-  c->cancel_arg = arg;
+  c->unwanted.fn = fn;
+  c->unwanted.arg = arg;
   pthread_mutex_unlock(&c->lock);
 }
 

@@ -78,6 +78,8 @@ void rpc_call_goes_on(struct rpc_call *c, struct rpc_event *e);
 void rpc_call_reply(struct rpc_call *c, struct rpc_message *m);
 /* Consumes s; NULL answers an empty message. */
 void rpc_call_fail(struct rpc_call *c, shoal_status s);
+/* One or the other: s, or the message in t. Consumes both. */
+void rpc_call_answer(struct rpc_call *c, shoal_status s, struct text *t);
 
 /* A call that came over no network, for tests: runs the handler; done is called with the answer (s consumed by it,
  * m freed after it), perhaps later. What it returns is for rpc_call_local_end. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/latch.h"
 #include "base/mem.h"
 #include "base/strmap.h"
 #include "graph/function.h"
@@ -448,34 +449,21 @@ void function_call(struct function *f, struct step *caller, const struct tensor 
 }
 
 struct waiting {
-  pthread_mutex_t lock;
-  pthread_cond_t cond;
-  bool ended;
-  shoal_status status;
+  struct latch ended;
   struct tensor *rets;
   int n_rets;
 };
 
 static void wake(void *arg, shoal_status s, struct tensor *rets) {
   struct waiting *w = arg;
-  pthread_mutex_lock(&w->lock);
-  w->status = s;
   for (int i = 0; !s && i < w->n_rets; i++) tensor_move(&w->rets[i], &rets[i]);
-  w->ended = true;
-  pthread_cond_signal(&w->cond);
-  pthread_mutex_unlock(&w->lock);
+  latch_done(&w->ended, s);
 }
 
 shoal_status function_call_sync(struct function *f, struct step *caller, const struct tensor *args, int n_args,
                                 struct tensor *rets) {
   struct waiting w = {.rets = rets, .n_rets = f->n_rets};
-  pthread_mutex_init(&w.lock, NULL);
-  pthread_cond_init(&w.cond, NULL);
+  latch_init(&w.ended, 1);
   function_call(f, caller, args, n_args, wake, &w);
-  pthread_mutex_lock(&w.lock);
-  while (!w.ended) pthread_cond_wait(&w.cond, &w.lock);
-  pthread_mutex_unlock(&w.lock);
-  pthread_mutex_destroy(&w.lock);
-  pthread_cond_destroy(&w.cond);
-  return w.status;
+  return latch_finish(&w.ended);
 }

@@ -338,8 +338,10 @@ static shoal_status make_kernels(struct own_op *own, const shoal_op_library *lib
     if (!k->device || !k->run)
       return INVALID("op %s: kernel %zu has no device, or no function to run", own->is.name, i);
     /* Data of another device is not for the host to read. */
-    if (strcmp(k->device, "CPU") != 0)
-      return INVALID("op %s: kernel %zu is for '%s'; those of libraries are for \"CPU\"", own->is.name, i, k->device);
+    const char *host = device_type_host()->name;
+    if (strcmp(k->device, host) != 0)
+      return INVALID("op %s: kernel %zu is for '%s'; those of libraries are for \"%s\"", own->is.name, i, k->device,
+                     host);
     if (k->state_size > MOST_STATE)
       return INVALID("op %s: kernel %zu has a state of %zu bytes; the most is %d", own->is.name, i, k->state_size,
                      MOST_STATE);

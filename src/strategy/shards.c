@@ -51,8 +51,8 @@ static bool is_here(const struct shoal_strategy *s, int rank) { return rank >= s
 static char *device_of(const struct shoal_strategy *s, int rank) {
   for (int i = 0; i < s->local; i++)
     if (rank_of(s, i) == rank) return mem_strdup(s->devices[i]);
-  const char *type = *s->task_device.type ? s->task_device.type : "CPU";
-  return mem_printf("%s/device:%s:%d", s->rules.tasks[rank / s->local], type, s->task_device.id + rank % s->local);
+  return mem_printf("%s/device:%s:%d", s->rules.tasks[rank / s->local], s->task_device.type,
+                    s->task_device.id + rank % s->local);
 }
 
 /* ---- pieces ---- */

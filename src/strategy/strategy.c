@@ -40,7 +40,7 @@ static shoal_status add_devices(struct shoal_strategy *s, const char *const *dev
   s->devices = mem_zalloc((size_t)n + 1, sizeof *s->devices);
   for (s->local = 0; s->local < n; s->local++) {
     if (!devices) {
-      snprintf(name, sizeof name, "/device:CPU:%d", s->local);
+      snprintf(name, sizeof name, "/device:%s:%d", device_type_host()->name, s->local);
     } else TRY(check_device(devices[s->local], name, sizeof name));
     for (int i = 0; i < s->local; i++)
       if (!strcmp(s->devices[i], name))
@@ -48,15 +48,16 @@ static shoal_status add_devices(struct shoal_strategy *s, const char *const *dev
     s->devices[s->local] = mem_strdup(name);
     struct device_spec d;
     TRY(device_spec_parse(name, &d));
-    if (!strcmp(d.type, "CPU")) s->rules.cpu_devices = MAX(s->rules.cpu_devices, d.id + 1);
+    if (device_type_find(d.type)->host) s->rules.cpu_devices = MAX(s->rules.cpu_devices, d.id + 1);
   }
   return NULL;
 }
 
 /* ---- making them ---- */
 
-/* The option task_device: which type, and which of them. */
+/* The option task_device: which type, and which of them; the first host where nothing is said. */
 static shoal_status read_task_device(const char *name, struct device_spec *out) {
+  snprintf(out->type, sizeof out->type, "%s", device_type_host()->name);
   if (!name) return NULL;
   TRY(device_spec_parse(name, out));
   if (out->has_job || out->has_task || out->has_replica || !out->has_type || !out->has_id)
@@ -184,11 +185,10 @@ static int place_of(const shoal_cluster *c) {
 /* n devices of this task's server, whose number and types that alone knows: one that is not there is an error when
  * the session is made. */
 static void add_task_devices(struct shoal_strategy *s, const shoal_cluster *c, int n) {
-  const char *type = *s->task_device.type ? s->task_device.type : "CPU";
   s->devices = mem_zalloc((size_t)n + 1, sizeof *s->devices);
   for (s->local = 0; s->local < n; s->local++)
-    s->devices[s->local] = mem_printf("/job:%s/task:%d/device:%s:%d", shoal_cluster_job(c), shoal_cluster_task(c), type,
-                                      s->task_device.id + s->local);
+    s->devices[s->local] = mem_printf("/job:%s/task:%d/device:%s:%d", shoal_cluster_job(c), shoal_cluster_task(c),
+                                      s->task_device.type, s->task_device.id + s->local);
 }
 
 /* A leader of collectives remembers what a key is of, longer than graphs and strategies live: each strategy of a

@@ -58,7 +58,7 @@ struct shoal_strategy {
   int tasks;                          /* that have replicas */
   int ps_tasks;                       /* parameter servers, which have the variables; 0: replicas have */
   char **devices;                     /* [local] */
-  struct device_spec task_device;     /* of a task of a cluster: the first of them; no type: the first CPU */
+  struct device_spec task_device;     /* of a task of a cluster: the first of them */
   int next_key, next_initial;         /* keys of collectives: never used twice, also in another graph */
   VEC(shoal_var) unsent;              /* variables of the chief that no node sends to the other tasks yet */
   VEC(struct shoal_node *) emptied;   /* of slots that were taken from where the chief put them: shards.c */

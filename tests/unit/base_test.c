@@ -13,6 +13,7 @@
 #include "base/alarm.h"
 #include "base/clock.h"
 #include "base/keyed_hash.h"
+#include "base/outcome.h"
 #include "base/strmap.h"
 #include "base/text.h"
 #include "base/vec.h"
@@ -373,10 +374,43 @@ static void near_misses(void **state) {
   assert_null(suggest_name(longer, sizeof longer, &rows->name, COUNT_OF(rows), sizeof *rows));
 }
 
+struct asked {
+  struct outcome_asker asker;
+  int told;
+  shoal_code code;
+};
+
+static void tell_asked(struct outcome_asker *a, shoal_status s) {
+  struct asked *k = (struct asked *)a;
+  k->told++;
+  k->code = shoal_status_code(s);
+  shoal_status_free(s);
+}
+
+/* Whoever asks before the end is told at the end, whoever asks after it at once, each by a copy. */
+static void an_end_for_all_who_ask(void **state) {
+  for (int failed = 0; failed < 2; failed++) {
+    struct outcome o;
+    struct asked asked[3];
+    shoal_code code = failed ? SHOAL_INVALID_ARGUMENT : SHOAL_OK;
+    outcome_init(&o);
+    for (int i = 0; i < 3; i++) asked[i] = (struct asked){.asker.tell = tell_asked, .code = SHOAL_UNKNOWN};
+    for (int i = 0; i < 2; i++) outcome_await(&o, &asked[i].asker);
+    assert_int_equal(asked[0].told + asked[1].told, 0);
+    outcome_end(&o, failed ? INVALID("so") : NULL);
+    outcome_await(&o, &asked[2].asker);
+    for (int i = 0; i < 3; i++) {
+      assert_int_equal(asked[i].told, 1);
+      assert_int_equal(asked[i].code, code);
+    }
+    outcome_release(&o);
+  }
+}
+
 RUN_TESTS(cmocka_unit_test(status_keeps_code_message_and_places), cmocka_unit_test(status_prefix_and_suffix),
           cmocka_unit_test(status_merge_prefers_the_cause), cmocka_unit_test(status_from_errno),
           cmocka_unit_test(text_grows), cmocka_unit_test(integers_from_text),
           cmocka_unit_test(strmap_against_a_plain_model), cmocka_unit_test(strmap_keeps_the_order),
           cmocka_unit_test(hashes_are_secret), cmocka_unit_test(vectors_grow), cmocka_unit_test(alarms_ring_in_order),
           cmocka_unit_test(an_alarm_that_sets_itself), cmocka_unit_test(a_crowd_of_alarms),
-          cmocka_unit_test(near_misses), cmocka_unit_test(strangers_words))
+          cmocka_unit_test(near_misses), cmocka_unit_test(strangers_words), cmocka_unit_test(an_end_for_all_who_ask))

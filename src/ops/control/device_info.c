@@ -10,7 +10,7 @@ static shoal_status init_index(struct kernel_init *ki, void *state) {
   const struct attr *names;
   TRY(node_get_list(ki->node, "device_names", ATTR_STRING, &names));
   int32_t i = 0, n = (int32_t)names->list.n;
-  while (i < n && strcmp(names->list.at[i].s.data, "CPU") != 0) i++;
+  while (i < n && strcmp(names->list.at[i].s.data, ki->device->type->name) != 0) i++;
   *(int32_t *)state = i; /* one past the last when it is none of them */
   return NULL;
 }

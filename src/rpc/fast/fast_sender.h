@@ -8,6 +8,7 @@
 #include "rpc/fast/fast_shared.h"
 #include "rpc/fast/fast_wire.h"
 #include "rpc/listener.h"
+#include "rpc/unwanted.h"
 
 enum { FAST_BUCKET_BITS = 10, FAST_BUCKETS = 1 << FAST_BUCKET_BITS };
 
@@ -35,13 +36,10 @@ struct fast_request {
   bool is_call;
   int64_t step;             /* ASK */
   int64_t deadline;         /* CALL */
-  bool answered, cancelled; /* conn's lock */
-  bool unwanted;            /* conn's lock: cancel was posted, once */
-  bool cancelling;          /* conn's lock: the cancel function runs, on canceller */
-  pthread_t canceller;
-  void (*cancel_fn)(void *); /* conn's lock */
-  void *cancel_arg;
-  size_t held; /* bytes of the connection's budget */
+  struct unwanted unwanted; /* conn's lock */
+  bool posted;              /* conn's lock: cancel was, once */
+  bool cancelled;           /* conn's lock */
+  size_t held;              /* bytes of the connection's budget */
   size_t n;
   char data[]; /* the key, or the request; NUL after it */
 };

@@ -32,8 +32,7 @@ void request_unref(struct fast_request *r) {
 void request_begin_answer(struct fast_request *r) {
   struct sender *c = r->conn;
   pthread_mutex_lock(&c->lock);
-  r->answered = true;
-  while (r->cancelling && !pthread_equal(r->canceller, pthread_self())) pthread_cond_wait(&c->idle, &c->lock);
+  unwanted_answer(&r->unwanted, &c->lock, &c->idle);
   for (struct fast_request **at = &c->requests[fast_bucket(r->id)]; *at; at = &(*at)->next)
     if (*at == r) {
       *at = r->next;
@@ -51,8 +50,8 @@ struct rpc_origin fast_origin(const struct fast_request *r) {
 
 void fast_on_cancel(struct fast_request *r, void (*fn)(void *arg), void *arg) {
   pthread_mutex_lock(&r->conn->lock);
-  r->cancel_fn = fn;
-  r->cancel_arg = arg;
+  r->unwanted.fn = fn;
+  r->unwanted.arg = arg;
   bool already = r->cancelled;
   pthread_mutex_unlock(&r->conn->lock);
   if (already) fn(arg);
@@ -61,17 +60,9 @@ void fast_on_cancel(struct fast_request *r, void (*fn)(void *arg), void *arg) {
 /* Calls the request's cancel function, unless it has been answered. */
 static void cancel_request(struct sender *c, struct fast_request *r) {
   pthread_mutex_lock(&c->lock);
-  void (*fn)(void *) = r->answered || r->cancelled ? NULL : r->cancel_fn;
+  bool already = r->cancelled;
   r->cancelled = true;
-  if (fn) {
-    r->cancelling = true;
-    r->canceller = pthread_self();
-    pthread_mutex_unlock(&c->lock);
-    fn(r->cancel_arg);
-    pthread_mutex_lock(&c->lock);
-    r->cancelling = false;
-    pthread_cond_broadcast(&c->idle);
-  }
+  if (!already) unwanted_tell(&r->unwanted, &c->lock, &c->idle);
   pthread_mutex_unlock(&c->lock);
 }
 
@@ -94,9 +85,9 @@ static struct fast_request *find_request(struct sender *c, uint64_t id) {
 static void give_up(struct sender *c, uint64_t id) {
   pthread_mutex_lock(&c->lock);
   struct fast_request *r = find_request(c, id);
-  if (r && r->unwanted) r = NULL;
+  if (r && r->posted) r = NULL;
   if (r) {
-    r->unwanted = true;
+    r->posted = true;
     atomic_fetch_add(&r->refs, 1);
   }
   pthread_mutex_unlock(&c->lock);

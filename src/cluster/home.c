@@ -1,0 +1,23 @@
+/* The master's own process; see home.h. The worker in it has all of this. */
+#include "cluster/home.h"
+
+#include "cluster/worker.h"
+
+void home_next_step(struct worker *home, int64_t key, const char *leader, struct cancel *cancel,
+                    void (*done)(void *arg, shoal_status s, int64_t id), void *arg) {
+  collective_next_step(home, key, leader, cancel, done, arg);
+}
+
+void home_step_over(struct worker *home, int64_t key, int64_t id) { collective_step_over(home, key, id); }
+
+struct rendezvous *home_rendezvous(struct worker *home, int64_t step_id) {
+  return steps_get(home->steps, step_id);
+}
+
+void home_end_rendezvous(struct worker *home, int64_t step_id) { steps_cleanup(home->steps, step_id); }
+
+shoal_status home_evaluate(struct worker *home, const struct shoal_node *n, const struct tensor *const *in,
+                           struct cancel *cancel, struct tensor *out) {
+  struct plan_options o = {.device = home->devices[0], .resources = home->resources[0]};
+  return plan_evaluate(&o, n, in, cancel, out);
+}

@@ -1,0 +1,20 @@
+/* What a master has of the process it is in, beside the worker there. That one it sees as it sees every other, by its
+ * table (cluster/worker_ops.h); but whichever workers compute a step, it is given its number here, a client's feeds and
+ * fetches meet it here, and what is the same everywhere is computed here. */
+#ifndef CLUSTER_HOME_H
+#define CLUSTER_HOME_H
+
+#include "cluster/worker_ops.h"
+
+/* Numbers of steps that meet steps of other masters: collectives.h. */
+void home_next_step(struct worker *home, int64_t key, const char *leader, struct cancel *cancel,
+                    void (*done)(void *arg, shoal_status s, int64_t id), void *arg);
+void home_step_over(struct worker *home, int64_t key, int64_t id);
+/* A step's rendezvous, where a client's feeds and fetches meet it; a reference. Whoever asked for it ends it. */
+struct rendezvous *home_rendezvous(struct worker *home, int64_t step_id);
+void home_end_rendezvous(struct worker *home, int64_t step_id);
+/* Computes a node now. */
+shoal_status home_evaluate(struct worker *home, const struct shoal_node *n, const struct tensor *const *in,
+                           struct cancel *cancel, struct tensor *out);
+
+#endif

@@ -24,6 +24,7 @@ int launch_main(int argc, char **argv);
 int bench_main(int argc, char **argv);
 int tfrecord_main(int argc, char **argv);
 int saved_model_main(int argc, char **argv);
+int word2vec_main(int argc, char **argv);
 
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NOT_RUN = 127 /* as a shell has it */ };
 

@@ -423,6 +423,12 @@ def texts():
     put("csv_fuzz", "row", b'\1"12",.5,"a""b",99999999999')
 
 
+def vectors():
+    put("vectors_fuzz", "text", b"3 2\n</s> 0.5 -0.25 \none 1 2 \ntwo 3e-1 4 \n")
+    put("vectors_fuzz", "binary", b"2 2\n</s> " + struct.pack("<2f", 0.5, 1) + b"\none " + struct.pack("<2f", -1, 2) + b"\n")
+    put("vectors_fuzz", "words", b"</s> 3\none 7\ntwo 5\n")
+
+
 def images_idx():
     head = {"bytes": (8, "u1"), "shorts": (11, ">i2"), "ints": (12, ">i4"), "floats": (13, ">f4"), "doubles": (14, ">f8")}
     for name, (code, kind) in head.items():
@@ -445,6 +451,6 @@ def slices():
 
 
 for make in (graphs, functions, tensors, bundles, examples, images, patterns, requests, clusters, frames,
-             connections, message_types, records, texts, images_idx, slices):
+             connections, message_types, records, texts, images_idx, vectors, slices):
     if len(sys.argv) < 2 or sys.argv[1] == make.__name__:
         make()

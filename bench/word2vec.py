@@ -1,12 +1,12 @@
-"""`shoal word2vec` beside gensim and the original program, taking turns: words a second from text to vectors, vocabulary
-included, and how good the vectors are.
+"""`shoal word2vec` beside gensim and the original program, taking turns: words a second from text to vectors, the
+vocabulary included, and how good the vectors are.
 
   bench/word2vec.py [--build DIR] [--text FILE] [--gensim PYTHON] [--original PROGRAM] [--threads N] [--rounds N]
 
-Without --text it is Debian's dict-gcide (apt install dict-gcide). Of that dictionary the paragraphs of synonyms and every
-fiftieth line are kept out of the training, and quality is measured by them: how often a word is nearer to its synonym
-("synonyms"), or to a word beside it in those lines ("beside"), than to one drawn by frequency. 0.5 is chance, 1 is best.
-A peer that is not there is left out, and that is said."""
+Without --text it is Debian's dict-gcide (apt install dict-gcide). Of that dictionary the paragraphs of synonyms and
+every fiftieth line are kept out of the training, and quality is measured by them: how often a word is nearer to its
+synonym ("synonyms"), or to a word beside it in those lines ("beside"), than to one drawn by frequency. 0.5 is chance, 1
+is best. A peer that is not there is left out, and that is said."""
 import argparse
 import collections
 import gzip
@@ -53,7 +53,8 @@ def read_gcide(path):
         synonyms = re.search(r"Syn(?:\.|:)\s*--(.*)", p, re.S)
         if synonyms:
             first = re.split(r"[.\[]", synonyms[1])[0]
-            pairs += [(head, w[0]) for w in map(words_of, re.split("[;,]", first)) if len(w) == 1 and head and w[0] != head]
+            alone = [w[0] for w in map(words_of, re.split("[;,]", first)) if len(w) == 1]
+            pairs += [(head, w) for w in alone if head and w != head]
             continue
         w = words_of(re.sub(r"\[[^\]]*\]", " ", p))
         if len(w) > 2:
@@ -70,7 +71,8 @@ def split_text(path):
 def pairs_beside(held, counts):
     """Pairs of words, not too frequent, at most 3 apart."""
     rare = lambda w: 20 <= counts.get(w, 0) < sum(counts.values()) / 2000
-    found = [(a, b) for line in held for i, a in enumerate(line) for b in line[i + 1:i + 4] if a != b and rare(a) and rare(b)]
+    found = [(a, b) for line in held for i, a in enumerate(line) for b in line[i + 1:i + 4]
+             if a != b and rare(a) and rare(b)]
     return random.Random(3).sample(found, min(len(found), 20000))
 
 
@@ -107,8 +109,9 @@ def timed(command, **more):
 
 def peers(o):
     def flags(cbow, text, out):
-        return ["-train", text, "-output", out, "-size", str(o.size), "-window", "5", "-negative", "5", "-sample", "1e-3", "-cbow",
-                str(cbow), "-threads", str(o.threads), "-iter", str(o.passes), "-min-count", "5", "-binary", "0"]
+        given = {"train": text, "output": out, "size": o.size, "window": 5, "negative": 5, "sample": 1e-3, "cbow": cbow,
+                 "threads": o.threads, "iter": o.passes, "min-count": 5, "binary": 0}
+        return [word for name, value in given.items() for word in ("-" + name, str(value))]
 
     def gensim(cbow, text, out):
         args = map(str, (o.threads, o.passes, 1 - cbow, o.size))
@@ -131,11 +134,13 @@ def compare(o, cbow, text, words, tests, counts, folder):
     for _ in range(o.rounds):
         for name, run in found.items():
             seconds[name].append(run(cbow, text, os.path.join(folder, name)))
-    print(f"\n{'CBOW' if cbow else 'skip-gram'}, {o.size} numbers, {o.threads} threads, {o.passes} passes, {o.rounds} rounds")
+    print(f"\n{'CBOW' if cbow else 'skip-gram'}, {o.size} numbers, {o.threads} threads, {o.passes} passes, "
+          f"{o.rounds} rounds")
     ours = statistics.median(seconds["shoal"])
     for name, s in seconds.items():
         s.sort()
-        marks = "".join(f"  {test} {quality(os.path.join(folder, name), pairs, counts):.3f}" for test, pairs in tests.items())
+        made = os.path.join(folder, name)
+        marks = "".join(f"  {test} {quality(made, pairs, counts):.3f}" for test, pairs in tests.items())
         middle = statistics.median(s)
         print(f"  {name:9}{words * o.passes / middle:12,.0f} words/s  ({s[0]:.2f} {middle:.2f} {s[-1]:.2f} s)"
               f"  shoal is {middle / ours:5.2f}x{marks}", flush=True)

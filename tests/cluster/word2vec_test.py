@@ -1,0 +1,110 @@
+"""examples/word2vec.c: word vectors by a graph, their tables cut into parts on the parameter servers; asynchronous, in
+step, by noise-contrastive estimation; TensorFlow reads the checkpoint as whole tables."""
+# needs: tensorflow
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from cluster import SHOAL, report
+
+EXAMPLE = os.path.join(os.path.dirname(SHOAL), "examples", "word2vec")
+SUBJECTS = [[f"{name}{i}" for i in range(12)] for name in ("sky", "food", "trade", "war")]
+
+
+def run(*command, code=0):
+    p = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, check=False)
+    assert p.returncode == code, (p.returncode, p.stdout[-3000:])
+    return p.stdout
+
+
+def make_text(folder):
+    """Lines of words of one subject each, and the words of it."""
+    rng = random.Random(4)
+    text, vocab = os.path.join(folder, "text"), os.path.join(folder, "words")
+    with open(text, "w") as f:
+        for _ in range(4000):
+            f.write(" ".join(rng.choices(rng.choice(SUBJECTS), k=10)) + "\n")
+    run(SHOAL, "word2vec", "train", "-train", text, "-save-vocab", vocab, "-min-count", "1")
+    return ["--text=" + text, "--vocab=" + vocab, "--size=16", "--batch_size=256", "--sample=0"]
+
+
+def agreement(path):
+    """How often the nearest word is of the same subject."""
+    import numpy as np
+    with open(path) as f:
+        n, width = map(int, f.readline().split())
+        rows = [line.split() for line in f]
+    assert (n, width) == (49, 16) and rows[0][0] == "</s>"
+    words = [r[0].rstrip("0123456789") for r in rows[1:]]
+    m = np.array([r[1:] for r in rows[1:]], np.float32)
+    m /= np.linalg.norm(m, axis=1, keepdims=True)
+    near = (m @ m.T - 2 * np.eye(len(m))).argmax(1)
+    return np.mean([words[i] == words[j] for i, j in enumerate(near)])
+
+
+def train(folder, *more, launch=("--ps=2", "--workers=2"), steps=1500):
+    out = os.path.join(folder, "vectors")
+    command = [EXAMPLE, *make_text(folder), f"--train_steps={steps}", "--output=" + out, *more]
+    text = run(*([SHOAL, "launch", *launch, "--"] if launch else []), *command)
+    assert f"vectors in {out}" in text, text
+    return agreement(out), text
+
+
+def alone():
+    """In one process. Losses fall, and vectors tell subjects apart."""
+    with tempfile.TemporaryDirectory() as folder:
+        right, text = train(folder, launch=())
+        assert right > 0.9, (right, text)
+        assert "queen" not in run(SHOAL, "word2vec", "neighbors", f"--vectors={folder}/vectors", "sky1")
+
+
+def asynchronous():
+    """Asynchronous. Two parameter servers, two workers; the checkpoint has whole tables, and a run goes on from it."""
+    import numpy as np
+    import tensorflow.compat.v1 as tf
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = os.path.join(folder, "run")
+        right, text = train(folder, "--checkpoint_dir=" + checkpoints)
+        assert right > 0.9, (right, text)
+        r = tf.train.load_checkpoint(checkpoints)
+        shapes = r.get_variable_to_shape_map()
+        assert shapes["embeddings"] == shapes["nce_weights"] == [49, 16], shapes
+        with open(os.path.join(folder, "vectors")) as f:
+            second = f.read().split("\n")[2].split()
+        assert np.allclose(r.get_tensor("embeddings")[1], np.array(second[1:], np.float32), atol=2e-6)
+        _, text = train(folder, "--checkpoint_dir=" + checkpoints, steps=1600, launch=("--ps=1", "--workers=1"))
+        assert int(re.search(r"worker 0: (\d+) local steps", text)[1]) <= 110, text
+
+
+def in_step():
+    """In step. The mean of the workers' gradients, of rows as well."""
+    with tempfile.TemporaryDirectory() as folder:
+        right, text = train(folder, "--sync_replicas", steps=1000)
+        assert right > 0.9, (right, text)
+
+
+def contrastive():
+    """NCE. With biases and the sampler's own chances."""
+    with tempfile.TemporaryDirectory() as folder:
+        right, text = train(folder, "--loss=nce", "--num_sampled=16", "--learning_rate=0.02", launch=(), steps=3000)
+        assert right > 0.9, (right, text)
+
+
+def mistakes():
+    """Mistakes. Each is told by its name."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags = make_text(folder)
+        for wrong, words in ((["--loss=max"], "--loss is negative or nce"), (["--sync_replicas"], "for a cluster"),
+                             (["--window=0"], "--window=0: expected"), (["--text=/there/is/none"], "No such file"),
+                             (["--vocab=" + flags[0][7:]], "WORD COUNT")):
+            p = subprocess.run([EXAMPLE, *flags, *wrong], capture_output=True, text=True, timeout=60, check=False)
+            assert p.returncode in (1, 2) and words in p.stderr, (wrong, p.returncode, p.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(report([(f.__doc__.split(".")[0], f) for f in (alone, asynchronous, in_step, contrastive, mistakes)]))

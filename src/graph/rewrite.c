@@ -16,7 +16,7 @@ static const struct {
     {"fold", rewrite_fold},                         /* computes what depends on constants alone, once */
     {"merge", rewrite_merge},                       /* merges nodes that compute the same */
     {"skip_unread", rewrite_skip_unread},           /* what is waited for but never read is not computed */
-    {"fuse_layers", rewrite_fuse_layers},           /* whole layers of Transformers, and their gradients, become one node */
+    {"fuse_layers", rewrite_fuse_layers},           /* layers of Transformers, and their gradients, become one node */
     {"fuse_bias", rewrite_fuse_bias},               /* product or convolution, bias and activation become one node */
     {"fuse_softmax", rewrite_fuse_softmax},         /* mask and softmax, and the way back, on a card */
     {"fuse_norm", rewrite_fuse_norm},               /* batch normalisation, a sum and Relu become one node */

@@ -116,14 +116,14 @@ static shoal_status norm_run(struct kernel_ctx *ctx) {
                              &rstd->data, &r.rows, &r.width, &epsilon});
 }
 
-struct norm_back { /* the gradient's tensors */
+struct layer_norm_back { /* the gradient's tensors */
   const struct tensor *x, *scale, *mean, *rstd, *dy;
   struct tensor *dx, *dscale, *doffset, parts;
   struct layer_rows r;
 };
 
 /* Rows are held, and the sums over them taken on the way. */
-static shoal_status back_held(struct kernel_ctx *ctx, CUfunction f, struct norm_back *b, int32_t pieces) {
+static shoal_status back_held(struct kernel_ctx *ctx, CUfunction f, struct layer_norm_back *b, int32_t pieces) {
   const struct tensor *uses[] = {b->x, b->scale, b->mean, b->rstd, b->dy, b->dx, &b->parts};
   void *args[] = {(void *)&b->x->data,
                   (void *)&b->scale->data,
@@ -137,7 +137,7 @@ static shoal_status back_held(struct kernel_ctx *ctx, CUfunction f, struct norm_
   return cuda_run_on(ctx, f, (unsigned)pieces, 1, WARPS * WARP, args, 7, uses);
 }
 
-static shoal_status back_any(struct kernel_ctx *ctx, struct norm_back *b, int32_t pieces) {
+static shoal_status back_any(struct kernel_ctx *ctx, struct layer_norm_back *b, int32_t pieces) {
   const struct cuda_layer_norm *st = ctx->state;
   const struct tensor *uses[] = {b->x, b->scale, b->mean, b->rstd, b->dy, b->dx, &b->parts};
   int64_t piece = (b->r.rows + pieces - 1) / pieces;
@@ -151,7 +151,7 @@ static shoal_status back_any(struct kernel_ctx *ctx, struct norm_back *b, int32_
                      7, uses);
 }
 
-static shoal_status back_all(struct kernel_ctx *ctx, struct norm_back *b, CUfunction held, int32_t pieces) {
+static shoal_status back_all(struct kernel_ctx *ctx, struct layer_norm_back *b, CUfunction held, int32_t pieces) {
   const struct cuda_layer_norm *st = ctx->state;
   const struct tensor *uses[] = {&b->parts, b->dscale, b->doffset};
   TRY(held ? back_held(ctx, held, b, pieces) : back_any(ctx, b, pieces));
@@ -160,7 +160,7 @@ static shoal_status back_all(struct kernel_ctx *ctx, struct norm_back *b, CUfunc
 }
 
 static shoal_status norm_grad_run(struct kernel_ctx *ctx) {
-  struct norm_back b = {ctx_in(ctx, 0), ctx_in(ctx, 1), ctx_in(ctx, 2), ctx_in(ctx, 3), ctx_in(ctx, 4)};
+  struct layer_norm_back b = {ctx_in(ctx, 0), ctx_in(ctx, 1), ctx_in(ctx, 2), ctx_in(ctx, 3), ctx_in(ctx, 4)};
   TRY(rows_of(ctx, &b.r));
   TRY(nn_check_same(ctx, 0, 4));
   if (b.mean->n != b.r.rows || b.rstd->n != b.r.rows)

@@ -202,9 +202,10 @@ def test_goes_on_as_if_nothing_had_been():
 
 
 def test_on_a_device():
+    """A device may sum in another order than the CPU does."""
     soft = {"SHOAL_SOFT_GPUS": "1"}
     a, b = (losses(gpt2(*MODEL, "--steps=3", "--dropout=0.1", f"--device={d}", env=soft)) for d in ("CPU", "GPU"))
-    assert a == b and len(a) == 3, (a, b)
+    assert len(a) == 3 and all(abs(float(a[i]) - float(b[i])) < 1e-5 for i in a), (a, b)
 
 
 def test_published_weights():

@@ -19,14 +19,16 @@ from google.protobuf import any_pb2, descriptor_pb2
 from tensorflow.core.example import example_pb2
 from tensorflow.core.framework import cost_graph_pb2, dataset_pb2, device_attributes_pb2, reader_base_pb2, variable_pb2
 from tensorflow.core.protobuf import (composite_tensor_variant_pb2, error_codes_pb2, meta_graph_pb2,
-                                      saved_object_graph_pb2, snapshot_pb2, tensor_bundle_pb2, tensorflow_server_pb2)
+                                      saved_model_pb2, saved_object_graph_pb2, snapshot_pb2, tensor_bundle_pb2,
+                                      tensorflow_server_pb2)
 from tensorflow.core.util import event_pb2, saved_tensor_slice_pb2
 from tensorflow.core.util.quantization import uniform_quant_ops_attr_pb2
 
 import tap
 
 MODULES = [any_pb2, descriptor_pb2, example_pb2, cost_graph_pb2, dataset_pb2, device_attributes_pb2, reader_base_pb2,
-           composite_tensor_variant_pb2, error_codes_pb2, meta_graph_pb2, saved_object_graph_pb2, snapshot_pb2,
+           composite_tensor_variant_pb2, error_codes_pb2, meta_graph_pb2, saved_model_pb2,
+           saved_object_graph_pb2, snapshot_pb2,
            tensor_bundle_pb2, tensorflow_server_pb2, variable_pb2, event_pb2, saved_tensor_slice_pb2,
            uniform_quant_ops_attr_pb2]
 IN_LIBRARIES = ["tensorflow/core/protobuf/master.proto", "tensorflow/core/protobuf/worker.proto",

@@ -522,6 +522,7 @@ shoal_status shoal_server_failure(shoal_server *s) {
 
 void shoal_server_stop(shoal_server *s) {
   if (!s) return;
+  server_last_words(s);
   shoal_server_quit(s);
   free_server(s);
 }

@@ -78,5 +78,7 @@ bool server_job_over(struct shoal_server *s, struct job_watch *w);
 bool server_waits_for_late(struct shoal_server *s, bool in_use, struct job_watch *w);
 /* Has the chief of a run of Shoal's ended it, and is nobody left here? drain.c. */
 bool server_run_is_done(struct shoal_server *s, struct job_watch *w);
+/* Before it goes: stays until all have heard which collectives did not fit. last_words.c. */
+void server_last_words(struct shoal_server *s);
 
 #endif

@@ -14,6 +14,7 @@
 #include "base/strmap.h"
 #include "base/vec.h"
 #include "collective/group.h"
+#include "collective/refusals.h"
 #include "proto/step_stats.wire.h"
 #include "proto/worker.wire.h"
 
@@ -25,6 +26,7 @@ static const int64_t SETTLED_NS = 1000000000;
 
 struct roll_member {
   char *device;
+  uint64_t asker;          /* who asked first for it */
   size_t at;               /* its place among the members */
   int waits;               /* how many questions of it wait */
   struct device_spec spec; /* of groups, as is what follows */
@@ -63,6 +65,7 @@ struct leader {
   pthread_mutex_t lock;
   struct leader_table groups, instances; /* lock */
   size_t bytes;                          /* lock: of all rolls */
+  struct refusals refusals;              /* lock */
 };
 
 /* Who is to be told what, without the lock. */
@@ -122,6 +125,7 @@ static void table_release(struct leader_table *t) {
 void leader_free(struct leader *l) {
   table_release(&l->groups);
   table_release(&l->instances);
+  refusals_release(&l->refusals);
   pthread_mutex_destroy(&l->lock);
   free(l);
 }
@@ -167,8 +171,26 @@ static struct leader_wait *roll_drop(struct leader *l, struct leader_roll *r) {
   return waiting;
 }
 
-static struct leader_wait *roll_complete(struct leader_roll *r) {
+/* What members say of it does not fit: all who are here are told why, and remembered. */
+static struct leader_wait *roll_refuse(struct leader *l, struct leader_roll *r, const char *device, uint64_t asker,
+                                       shoal_status why) {
+  struct refusal *f = refusals_add(&l->refusals, r->name, (size_t)r->size, why);
+  for (size_t i = 0; f && i < r->members.n; i++) refusal_tell(f, r->members.at[i]->device, r->members.at[i]->asker);
+  if (f) refusal_tell(f, device, asker);
+  return roll_drop(l, r);
+}
+
+/* What a member is told that comes to what was refused, where nobody will come again. */
+static shoal_status refused(struct leader *l, const char *name, const char *device, uint64_t asker) {
+  struct refusal *f = l->refusals.tells ? refusals_find(&l->refusals, name) : NULL;
+  if (!f) return NULL;
+  refusal_tell(f, device, asker);
+  return status_copy(f->why);
+}
+
+static struct leader_wait *roll_complete(struct leader *l, struct leader_roll *r) {
   struct leader_wait *waiting = let_go(r);
+  refusals_forget(&l->refusals, r->name);
   r->complete = clock_ns();
   return waiting;
 }
@@ -244,12 +266,14 @@ static struct roll_member *find_member(const struct leader_roll *r, const char *
 /* What one takes, beside what it tells of its device. */
 static size_t member_bytes(const char *device) { return sizeof(struct roll_member) + 2 * strlen(device) + 64; }
 
-static shoal_status add_member(struct leader *l, struct leader_roll *r, const char *device, struct roll_member **out) {
+static shoal_status add_member(struct leader *l, struct leader_roll *r, const char *device, uint64_t asker,
+                               struct roll_member **out) {
   struct roll_member *m = *out = find_member(r, device);
   if (m) return NULL;
   TRY(take_bytes(l, r, member_bytes(device)));
   m = *out = mem_zalloc(1, sizeof *m);
   m->device = mem_strdup(device);
+  m->asker = asker;
   m->at = r->members.n;
   vec_push(&r->members, m);
   strmap_put(&r->by_device, device, m);
@@ -415,6 +439,7 @@ static shoal_status join_group(struct leader *l, const struct group_question *q,
   char name[32];
   struct roll_member *m;
   snprintf(name, sizeof name, "%d", q->key);
+  TRY(refused(l, name, q->device, q->asker));
   struct leader_roll *r = strmap_get(&l->groups.rolls, name);
   int rank = collective_claimed_rank(q->attributes);
   shoal_status s = r ? check_fit(r, q, rank) : NULL;
@@ -424,7 +449,7 @@ static shoal_status join_group(struct leader *l, const struct group_question *q,
     roll_drop(l, r);
     r = NULL;
   }
-  if (s && !r->complete) o->others = roll_drop(l, r);
+  if (s && !r->complete) o->others = roll_refuse(l, r, q->device, q->asker, s);
   TRY(s);
   if (!r) {
     TRY(make_room(l, &l->groups, q->asker, o));
@@ -432,7 +457,7 @@ static shoal_status join_group(struct leader *l, const struct group_question *q,
     r->key = q->key;
     r->device_type = mem_strdup(q->device_type);
   }
-  s = add_member(l, r, q->device, &m);
+  s = add_member(l, r, q->device, q->asker, &m);
   if (!s) {
     m->spec = *spec;
     m->rank = rank;
@@ -448,7 +473,7 @@ static shoal_status join_group(struct leader *l, const struct group_question *q,
   if (!r->complete) {
     sort_members(r);
     s = check_ranks(r);
-    o->others = s ? roll_drop(l, r) : roll_complete(r);
+    o->others = s ? roll_drop(l, r) : roll_complete(l, r);
     TRY(s);
   }
   if (!r->answer) r->answer = write_group(r);
@@ -527,6 +552,7 @@ static shoal_status find_roll(struct leader *l, const struct instance_question *
                               struct leader_roll **out) {
   char name[64];
   snprintf(name, sizeof name, "%d:%d", q->group_key, q->key);
+  TRY(refused(l, name, q->device, q->asker));
   struct leader_roll *r = strmap_get(&l->instances.rolls, name);
   shoal_status s = r ? check_instance(r, q) : NULL;
   if (r && !s) s = check_part(r, q, rank);
@@ -536,7 +562,7 @@ static shoal_status find_roll(struct leader *l, const struct instance_question *
     shoal_status_free(s);
     s = NULL;
   }
-  if (s && !r->complete) o->others = roll_drop(l, r);
+  if (s && !r->complete) o->others = roll_refuse(l, r, q->device, q->asker, s);
   TRY(s);
   if (!r) {
     TRY(make_room(l, &l->instances, q->asker, o));
@@ -553,7 +579,7 @@ static struct leader_wait *instance_complete(struct leader *l, struct leader_rol
   l->bytes -= r->bytes;
   r->bytes = 0;
   free_members(r);
-  return roll_complete(r);
+  return roll_complete(l, r);
 }
 
 static shoal_status join_instance(struct leader *l, const struct instance_question *q, struct leader_wait *w,
@@ -567,7 +593,7 @@ static shoal_status join_instance(struct leader *l, const struct instance_questi
     *source = r->source;
     return NULL;
   }
-  shoal_status s = add_member(l, r, q->device, &m);
+  shoal_status s = add_member(l, r, q->device, q->asker, &m);
   if (s && !r->members.n) roll_drop(l, r);
   TRY(s);
   if (q->is_source) r->source = rank;
@@ -634,4 +660,40 @@ void leader_lose_task(struct leader *l, const char *task) {
   }
   pthread_mutex_unlock(&l->lock);
   vec_release(&dropped);
+}
+
+/* ---- going ---- */
+
+/* With the lock held: takes out one roll in which members wait for what was refused. */
+static struct leader_wait *take_refused(struct leader *l, shoal_status *why) {
+  for (size_t i = 0; i < l->refusals.at.n; i++) {
+    struct refusal *f = l->refusals.at.at[i];
+    struct leader_roll *r = strmap_get(&l->groups.rolls, f->name);
+    if (!r) r = strmap_get(&l->instances.rolls, f->name);
+    if (!r || r->complete) continue;
+    for (size_t k = 0; k < r->members.n; k++) refusal_tell(f, r->members.at[k]->device, r->members.at[k]->asker);
+    *why = status_copy(f->why);
+    return roll_drop(l, r);
+  }
+  return NULL;
+}
+
+void leader_last_words(struct leader *l) {
+  for (bool more = true; more;) {
+    shoal_status why = NULL;
+    pthread_mutex_lock(&l->lock);
+    l->refusals.tells = true;
+    struct leader_wait *waiting = take_refused(l, &why);
+    pthread_mutex_unlock(&l->lock);
+    more = why != NULL;
+    tell_all(waiting, why, NULL, -1);
+    shoal_status_free(why);
+  }
+}
+
+size_t leader_left(struct leader *l, uint64_t *told, size_t room, size_t *n_told) {
+  pthread_mutex_lock(&l->lock);
+  size_t left = refusals_left(&l->refusals, told, room, n_told);
+  pthread_mutex_unlock(&l->lock);
+  return left;
 }

@@ -70,5 +70,9 @@ bool leader_leave(struct leader *l, struct leader_wait *w, struct text *why);
 /* The complete groups that a task has members in, and their instances, are no more: they are complete again when all
  * have asked again, whoever comes in the task's place among them. */
 void leader_lose_task(struct leader *l, const char *task);
+/* It is about to go: whoever has not been told yet of what did not fit (refusals.h) is, also who asks from now on.
+ * leader_left: how many have not asked; told: some of those who asked, and may not have read the answer yet. */
+void leader_last_words(struct leader *l);
+size_t leader_left(struct leader *l, uint64_t *told, size_t room, size_t *n_told);
 
 #endif

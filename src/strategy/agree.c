@@ -3,7 +3,8 @@
  * variables, all come to one collective whose value has no elements, and whose shape is what a strategy is made of. The
  * leader of a group compares shapes before anything is sent, and tells all members of a difference, with both shapes;
  * the name of the op says what their dimensions are. (The numbers themselves, summed and compared, were tried first:
- * steps of programs that differ do not meet.)
+ * steps of programs that differ do not meet.) What else that step has of collectives comes after it: a task that was
+ * told ends, and another that still waited for it elsewhere would see one that is lost, before it was told.
  *
  * Variables are made until the graph is whole: the shape is a constant that is set anew with each of them. How many
  * collectives there are is not compared: one that is built and not run is no mistake. */
@@ -16,12 +17,13 @@ enum { FACTS = 7 };
 static const char facts_named[] =
     "the_tasks_differ_in/none.replicas.replicas_of_a_task.shard_state.gradients.bucket_kib.initial_values";
 
-void agree_on_initial(struct shoal_strategy *s, shoal_out value) {
+void agree_on_initial(struct shoal_strategy *s, shoal_out value, struct shoal_node *op) {
   struct shape shape = out_shape(value);
   uint64_t h = fingerprint_cat64(s->initial_hash, (uint64_t)out_type(value));
   h = fingerprint_cat64(h, (uint64_t)shape.rank);
   for (int i = 0; i < shape.rank; i++) h = fingerprint_cat64(h, (uint64_t)shape.dims[i]);
   s->initial_hash = h;
+  if (op) vec_push(&s->after_it, op);
 }
 
 static void set_facts(const struct shoal_strategy *s, struct shoal_node *constant) {
@@ -48,7 +50,7 @@ static shoal_out shaped(struct shoal_graph *g, shoal_out facts) {
   return build_op2(g, "Reshape", build_const_ints(g, SHOAL_INT32, NULL, 0), build_op1(g, "Identity", facts));
 }
 
-static struct shoal_node *make(struct shoal_graph *g, struct shoal_strategy *s) {
+static void make(struct shoal_graph *g, struct shoal_strategy *s) {
   const int64_t none[FACTS] = {0};
   graph_push_scope_root(g);
   graph_push_scope(g, facts_named);
@@ -64,12 +66,18 @@ static struct shoal_node *make(struct shoal_graph *g, struct shoal_strategy *s) 
   graph_pop_control(g);
   graph_pop_scope(g);
   graph_pop_scope(g);
-  return facts.node;
+  s->facts = facts.node;
+  s->compared = met;
+}
+
+static void compare(struct shoal_graph *g, struct shoal_strategy *s) {
+  if (s->facts_of != g) make(g, s);
+  s->facts_of = g;
+  if (s->facts) set_facts(s, s->facts);
+  for (size_t i = 0; s->compared && i < s->after_it.n; i++) graph_add_control(s->after_it.at[i], s->compared);
 }
 
 void agree(struct shoal_graph *g, struct shoal_strategy *s) {
-  if (!strategy_meets(s) || s->tensorflow || graph_error(g)) return;
-  if (s->facts_of != g) s->facts = make(g, s);
-  s->facts_of = g;
-  if (s->facts) set_facts(s, s->facts);
+  if (strategy_meets(s) && !s->tensorflow && !graph_error(g)) compare(g, s);
+  vec_clear(&s->after_it);
 }

@@ -45,8 +45,9 @@ static shoal_out receive(struct shoal_graph *g, struct shoal_strategy *s, const 
   struct build b = build_begin(g, "CollectiveBcastRecv", NULL);
   build_attr_type(&b, "T", wire);
   set_instance(&b, s, s->next_initial++, &shape);
-  agree_on_initial(s, like);
-  return build_cast(g, build_end_out(&b), dtype);
+  shoal_out received = build_end_out(&b);
+  agree_on_initial(s, like, received.node);
+  return build_cast(g, received, dtype);
 }
 
 static shoal_out tensorflow_weight(struct shoal_graph *g, struct shoal_strategy *s, shoal_out like) {
@@ -91,8 +92,9 @@ static struct shoal_node *send(struct shoal_graph *g, struct shoal_strategy *s, 
   struct build b = build_begin(g, "CollectiveBcastSend", NULL);
   build_in(&b, value);
   set_instance(&b, s, s->next_initial++, &shape);
-  agree_on_initial(s, v.value);
-  return build_end(&b);
+  struct shoal_node *sent = build_end(&b);
+  agree_on_initial(s, v.value, sent);
+  return sent;
 }
 
 void initial_send(struct shoal_graph *g, struct shoal_strategy *s) {

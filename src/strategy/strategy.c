@@ -276,6 +276,7 @@ void shoal_strategy_free(shoal_strategy *s) {
   vec_release(&s->unsent);
   vec_release(&s->emptied);
   vec_release(&s->weights);
+  vec_release(&s->after_it);
   free(s);
 }
 

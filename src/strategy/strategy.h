@@ -63,7 +63,8 @@ struct shoal_strategy {
   VEC(shoal_var) unsent;              /* variables of the chief that no node sends to the other tasks yet */
   VEC(struct shoal_node *) emptied;   /* of slots that were taken from where the chief put them: shards.c */
   const struct shoal_graph *facts_of; /* the graph in which tasks compare themselves: agree.c */
-  struct shoal_node *facts;
+  struct shoal_node *facts, *compared;
+  VEC(struct shoal_node *) after_it; /* collectives that are to come after that, and do not wait for it yet */
   uint64_t initial_hash;
   /* With TensorFlow's workers: the graph that has the step's first key, and how many initial values have keys. */
   const struct shoal_graph *keys_of;
@@ -165,8 +166,8 @@ shoal_out initial_value(struct shoal_graph *g, const struct shoal_strategy *s, s
 
 /* ---- agree.c ---- */
 
-/* A value that the chief sends, or another task receives. */
-void agree_on_initial(struct shoal_strategy *s, shoal_out value);
+/* A value that the chief sends, or another task receives, by that op. */
+void agree_on_initial(struct shoal_strategy *s, shoal_out value, struct shoal_node *op);
 /* The graph has grown: what tasks compare is what it is made of now. */
 void agree(struct shoal_graph *g, struct shoal_strategy *s);
 

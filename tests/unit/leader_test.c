@@ -199,6 +199,53 @@ static void who_waits_is_told_that_the_group_is_another(void **state) {
   leader_free(l);
 }
 
+/* A leader that goes tells those who have not heard of what did not fit; one that stays waits for all anew. */
+static void who_comes_late_is_told(void **state) {
+  struct leader *l = leader_new();
+  struct asked a[3];
+  uint64_t heard[4];
+  size_t n;
+  asker = 7;
+  for (int task = 0; task < 3; task++) join(l, &a[task], 1, 3, task, 1);
+  for (int task = 0; task < 3; task++) forget(&a[task]);
+  struct instance_question q[3];
+  for (int task = 0; task < 3; task++) {
+    q[task] = question(task, false);
+    q[task].group_size = 3;
+    q[task].kind = COLLECTIVE_REDUCE;
+    q[task].shape = (struct shape){.rank = 1, .dims = {task == 1}};
+  }
+  for (int stays = 1; stays >= 0; stays--) {
+    for (int task = 0; task < 2; task++) ask(l, &a[task], q[task]);
+    for (int task = 0; task < 2; task++) ASSERT_FAILS(a[task].status, SHOAL_INVALID_ARGUMENT, "Shape mismatch");
+    assert_int_equal(leader_left(l, heard, 4, &n), 1);
+    assert_true(n == 2 && heard[0] == 7 && heard[1] == 7);
+    if (!stays) break;
+    ask(l, &a[2], q[2]);
+    assert_false(a[2].answered);
+    ask(l, &a[0], q[0]);
+    q[1].shape = q[0].shape;
+    ask(l, &a[1], q[1]);
+    for (int task = 0; task < 3; task++) assert_true(a[task].answered && !a[task].status);
+    assert_int_equal(leader_left(l, heard, 4, &n), 0); /* all have met in it */
+    assert_int_equal(n, 0);
+    for (int task = 0; task < 3; task++) q[task].key = 8, q[task].shape.dims[0] = task == 1;
+  }
+  q[1].key = 9; /* one that waits already, and one that comes after */
+  ask(l, &a[2], q[2]);
+  assert_false(a[2].answered);
+  leader_last_words(l);
+  ASSERT_FAILS(a[2].status, SHOAL_INVALID_ARGUMENT, "Shape mismatch in the collective instance 8");
+  assert_int_equal(leader_left(l, heard, 4, &n), 0);
+  ask(l, &a[2], q[2]);
+  ASSERT_FAILS(a[2].status, SHOAL_INVALID_ARGUMENT, "Shape mismatch in the collective instance 8");
+  ask(l, &a[1], q[1]);
+  assert_false(a[1].answered); /* another is as it was */
+  assert_true(leader_leave(l, &a[1].wait, NULL));
+  asker = 0;
+  leader_free(l);
+}
+
 static void broadcasts_have_one_source(void **state) {
   struct leader *l = leader_new();
   struct asked a, b;
@@ -337,7 +384,8 @@ static void groups_of_thousands(void **state) {
 
 RUN_TESTS(cmocka_unit_test(all_are_told_in_order_of_rank), cmocka_unit_test(who_is_lost_is_waited_for),
           cmocka_unit_test(what_does_not_fit_is_told_to_all), cmocka_unit_test(instances),
-          cmocka_unit_test(who_waits_is_told_that_the_group_is_another), cmocka_unit_test(broadcasts_have_one_source),
+          cmocka_unit_test(who_waits_is_told_that_the_group_is_another), cmocka_unit_test(who_comes_late_is_told),
+          cmocka_unit_test(broadcasts_have_one_source),
           cmocka_unit_test(who_leaves_is_not_waited_for), cmocka_unit_test(there_is_a_bound),
           cmocka_unit_test(a_source_does_not_receive), cmocka_unit_test(who_has_most_makes_room),
           cmocka_unit_test(a_member_tells_little), cmocka_unit_test(groups_of_thousands))

@@ -105,15 +105,11 @@ void reduce_gradients(struct variable_maker *m, const shoal_var *vars, shoal_gra
     if (!grads[i].values.node) continue;
     if (grads[i].indices.node) {
       reduce_sparse(r, &grads[i]);
+      if (strategy_shards(r->strategy) && m->moves_all) shard_rows(r, i, &all);
       continue;
     }
     shoal_dtype dtype = out_type(grads[i].values);
     int64_t bytes = variable_elements(vars[i]) * (int64_t)dtype_size(dtype);
-    if (strategy_shards(r->strategy) && *variable_save_slice(vars[i])) {
-      struct gradient_bucket alone = {.which = {.at = &i, .n = 1}};
-      reduce_bucket(r, &alone, &all);
-      continue;
-    }
     if (is_full(r->strategy, &k, &all, dtype, bytes)) flush(r, &k, &all);
     vec_push(&k.which, i);
     k.bytes += bytes;

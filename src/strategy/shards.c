@@ -18,7 +18,10 @@
  *   NAME/Adam/piece_2     the slot of replica 2
  *   NAME/Adam/given_2     where the chief puts it, when replica 2 is in another task; empty once it was taken
  *
- * What has rows as gradients (embeddings), and variables that are partitioned, keep whole slots in every replica. */
+ * Where gradients are rows (embeddings) and the optimizer changes all rows in every step, as Adam does, a piece is so
+ * many rows, and its gradient those of the gathered ones that fall into it. Optimizers that change only the rows of the
+ * gradient keep whole slots in every replica: to put pieces together whole tables would be sent, in place of few rows.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,33 +70,37 @@ static struct piece piece_at(shoal_var whole, int64_t columns, int rank) {
 }
 
 /* A handle without what else belongs to a variable. */
-static struct shoal_node *bare_handle(struct shoal_graph *g, const char *name, shoal_dtype dtype, int64_t elements) {
-  struct shape shape = {.rank = 1, .dims = {elements}};
+static struct shoal_node *bare_handle(struct shoal_graph *g, const char *name, shoal_dtype dtype,
+                                      const struct shape *shape) {
   struct build b = build_begin(g, "VarHandleOp", name);
   build_attr_type(&b, "dtype", dtype);
-  build_attr_shape(&b, "shape", &shape);
+  build_attr_shape(&b, "shape", shape);
   struct shoal_node *n = build_end(&b);
   if (n) node_set_attr(n, "shared_name", attr_string(n->name, strlen(n->name)));
   return n;
 }
 
-/* This replica's piece of a variable, as a variable; *ready is what has given it its value. */
-static shoal_var own_piece(struct shoal_replica *r, shoal_var v, struct shoal_node **ready) {
+static shoal_out shaped_list(struct shoal_graph *g, shoal_out list, const struct shape *shape) {
+  return shape->rank == 1 ? list : flat_shaped(g, list, shape);
+}
+
+/* This replica's piece of a variable, as a variable of that shape; *ready is what has given it its value. */
+static shoal_var own_piece(struct shoal_replica *r, shoal_var v, const struct shape *shape, struct shoal_node **ready) {
   struct shoal_graph *g = r->maker.g;
   shoal_dtype dtype = out_type(v.value);
-  int64_t columns = columns_of(r->strategy, variable_elements(v));
+  int64_t columns = 0;
+  shoal_status_free(shape_elements(shape, &columns)); /* a part of a variable's: there is such a number */
   struct piece p = piece_at(v, columns, rank_of(r->strategy, r->index));
   char *name = mem_printf("%s/piece", v.handle.node->name);
   graph_push_scope_root(g);
-  shoal_var piece = {.handle = node_out(bare_handle(g, name, dtype, columns), 0)};
+  shoal_var piece = {.handle = node_out(bare_handle(g, name, dtype, shape), 0)};
   graph_pop_scope(g);
   free(name);
-  piece_set(piece, v.handle.node->name, &p, NULL);
+  piece_set(piece, v.handle.node->name, "", &p, NULL);
   shoal_out value = flat_pad(g, flat_part(g, flat_of(g, v.value), p.first, p.n), columns - p.n, 0);
-  *ready = variable_update_op(g, "Assign", piece.handle, value);
+  *ready = variable_update_op(g, "Assign", piece.handle, shaped_list(g, value, shape));
   graph_push_control(g, ready, 1);
-  piece.value =
-      flat_shaped(g, variable_read_op(g, piece.handle, dtype, NULL), &(struct shape){.rank = 1, .dims = {columns}});
+  piece.value = flat_shaped(g, variable_read_op(g, piece.handle, dtype, NULL), shape);
   graph_pop_control(g);
   return piece;
 }
@@ -129,12 +136,40 @@ void shard_bucket(struct shoal_replica *r, const struct gradient_bucket *k, stru
   struct shoal_node *pieces = cut_list(g, flat_of(g, own), columns, n, 0);
   for (int i = 0; pieces && i < n && !graph_error(g); i++) {
     struct shoal_node *ready;
-    all->changed[kept.which[i]] = own_piece(r, all->vars[kept.which[i]], &ready);
+    struct shape list = shape_vector(columns[i]);
+    all->changed[kept.which[i]] = own_piece(r, all->vars[kept.which[i]], &list, &ready);
     all->grads[kept.which[i]].values = after(g, node_out(pieces, i), ready);
   }
   vec_push(&r->shards, kept);
   free(tables);
   free(columns);
+}
+
+/* Those of the rows that have numbers below `rows` once `first` is taken from them, in the order they stand in. */
+static shoal_gradient rows_from(struct shoal_graph *g, shoal_gradient gr, int64_t first, int64_t rows) {
+  shoal_dtype dtype = out_type(gr.indices);
+  shoal_out at = build_op2(g, "Sub", gr.indices, build_const_int(g, dtype, first));
+  shoal_out after_first = build_op2(g, "GreaterEqual", at, build_const_int(g, dtype, 0));
+  shoal_out before_end = build_op2(g, "Less", at, build_const_int(g, dtype, rows));
+  shoal_out which = flat_of(g, build_op1(g, "Where", build_op2(g, "LogicalAnd", after_first, before_end)));
+  shoal_out axis = build_const_int(g, SHOAL_INT32, 0);
+  gr.indices = build_op3(g, "GatherV2", at, which, axis);
+  gr.values = build_op3(g, "GatherV2", gr.values, which, axis);
+  return gr;
+}
+
+void shard_rows(struct shoal_replica *r, int which, struct replica_gradients *all) {
+  struct shoal_graph *g = r->maker.g;
+  struct shape shape = out_shape(all->vars[which].value);
+  struct shoal_node *ready;
+  struct shard_bucket kept = {.n = 1, .which = mem_zalloc(1, sizeof *kept.which)};
+  kept.which[0] = which;
+  vec_push(&r->shards, kept);
+  shape.dims[0] = columns_of(r->strategy, shape.dims[0]);
+  all->changed[which] = own_piece(r, all->vars[which], &shape, &ready);
+  int64_t first = rank_of(r->strategy, r->index) * shape.dims[0];
+  all->grads[which] = rows_from(g, all->grads[which], first, shape.dims[0]);
+  all->grads[which].values = after(g, all->grads[which].values, ready);
 }
 
 /* ---- variables made whole ---- */
@@ -151,6 +186,7 @@ static shoal_out take_piece(struct shoal_graph *g, shoal_var piece, struct shoal
   build_in(&d, piece.handle);
   build_control(&d, value.node);
   *gone = build_end(&d);
+  if (out_shape(piece.value).rank != 1) value = flat_of(g, value);
   return build_cast(g, value, gathered_as(out_type(value)));
 }
 
@@ -173,7 +209,7 @@ static void spread_bucket(struct shoal_replica *r, const struct shard_bucket *k,
   struct shape table = {.rank = 2, .dims = {r->strategy->replicas, 0}};
   for (int i = 0; i < k->n; i++) {
     int at = k->which[i];
-    columns[i] = columns_of(r->strategy, variable_elements(vars[at]));
+    columns[i] = variable_elements(changed[at]);
     table.dims[1] += columns[i];
     parts[i] = take_piece(g, changed[at], done[at], &gone[i]);
   }
@@ -206,31 +242,35 @@ struct slot_set {
   struct shoal_graph *g;
   struct shoal_strategy *s;
   const struct shoal_node *name;
-  shoal_var whole; /* the variable it belongs to */
-  int64_t columns;
+  shoal_var whole;    /* the variable it belongs to */
+  struct shape shape; /* of a piece */
+  int64_t columns;    /* its elements */
   double fill;
 };
 
 static shoal_out filled(const struct slot_set *w) {
-  return shoal_init_constant(w->g, out_type(w->whole.value), SHOAL_SHAPE(w->columns), w->fill);
+  return shoal_init_constant(w->g, out_type(w->whole.value), (shoal_dims){w->shape.rank, w->shape.dims}, w->fill);
 }
 
 static char *slot_name(const struct slot_set *w, const char *part, int rank) {
   return mem_printf("%s/%s_%d", w->name->name, part, rank);
 }
 
-/* Initialised, restored and saved as other variables are. */
+/* Initialised, restored and saved as other variables are; a part's as the same part of the whole variable's slot. */
 static void make_slot(const struct slot_set *w, const char *part, int rank, const struct shoal_node *live) {
+  const struct shoal_node *whole = w->whole.handle.node;
   char *name = slot_name(w, part, rank);
+  char *saved = mem_printf("%s%s", variable_save_name(w->whole), w->name->name + strlen(whole->name));
   struct piece p = piece_at(w->whole, w->columns, rank);
-  piece_set(variable_make(w->g, name, filled(w), 0), w->name->name, &p, live);
+  piece_set(variable_make(w->g, name, filled(w), 0), saved, variable_save_slice(w->whole), &p, live);
+  free(saved);
   free(name);
 }
 
 /* Of another task: the chief knows it by name, and has a place beside it. */
 static void make_slot_there(const struct slot_set *w, int rank) {
   char *name = slot_name(w, "piece", rank);
-  struct shoal_node *live = bare_handle(w->g, name, out_type(w->whole.value), w->columns);
+  struct shoal_node *live = bare_handle(w->g, name, out_type(w->whole.value), &w->shape);
   free(name);
   make_slot(w, "given", rank, live);
 }
@@ -238,7 +278,9 @@ static void make_slot_there(const struct slot_set *w, int rank) {
 /* Empties the place that the chief gave a value in. */
 static struct shoal_node *empty(const struct slot_set *w, shoal_out given, struct shoal_node *after_this) {
   graph_push_control(w->g, &after_this, 1);
-  shoal_out nothing = shoal_init_constant(w->g, out_type(w->whole.value), SHOAL_SHAPE(0), 0);
+  struct shape none = w->shape;
+  none.dims[0] = 0;
+  shoal_out nothing = shoal_init_constant(w->g, out_type(w->whole.value), (shoal_dims){none.rank, none.dims}, 0);
   struct shoal_node *emptied = variable_update_op(w->g, "Assign", given, nothing);
   graph_pop_control(w->g);
   return emptied;
@@ -247,12 +289,11 @@ static struct shoal_node *empty(const struct slot_set *w, shoal_out given, struc
 /* Of a task that is not the chief: taken from there, once the chief has sent something else. */
 static void make_slot_taken(const struct slot_set *w, int rank) {
   struct shoal_graph *g = w->g;
-  struct shape shape = {.rank = 1, .dims = {w->columns}};
   struct shoal_node *sent = initial_value(g, w->s, w->whole).node;
   char *place = slot_name(w, "given", rank), *name = slot_name(w, "piece", rank);
-  shoal_out given = node_out(bare_handle(g, place, out_type(w->whole.value), w->columns), 0);
+  shoal_out given = node_out(bare_handle(g, place, out_type(w->whole.value), &w->shape), 0);
   graph_push_control(g, &sent, 1);
-  shoal_out value = flat_shaped(g, variable_read_op(g, given, out_type(w->whole.value), NULL), &shape);
+  shoal_out value = flat_shaped(g, variable_read_op(g, given, out_type(w->whole.value), NULL), &w->shape);
   graph_pop_control(g);
   shoal_var slot = variable_make(g, name, value, VARIABLE_LOCAL);
   if (!graph_error(g)) vec_push(&w->s->emptied, empty(w, given, variable_initializer(g, slot)));
@@ -286,6 +327,7 @@ static struct shoal_node *begin_slots(struct shoal_replica *r, shoal_var piece, 
                        .s = r->strategy,
                        .name = keeper,
                        .whole = variable_find(g, variable_save_name(piece)),
+                       .shape = out_shape(piece.value),
                        .columns = variable_elements(piece),
                        .fill = fill};
   if (keeper) make_slots(&w);

@@ -226,6 +226,8 @@ struct shoal_node *cut_list(struct shoal_graph *g, shoal_out whole, const int64_
 /* ---- shards.c ---- */
 
 void shard_bucket(struct shoal_replica *r, const struct gradient_bucket *k, struct replica_gradients *all);
+/* Of a variable whose gradient, of all replicas, is rows: those of the own piece. */
+void shard_rows(struct shoal_replica *r, int which, struct replica_gradients *all);
 /* Of a replica's maker. */
 bool shards_slot(struct variable_maker *m, shoal_var v, const char *name, double fill, shoal_var *out);
 void shards_spread(struct variable_maker *m, const shoal_var *vars, const shoal_var *changed, struct shoal_node **done,

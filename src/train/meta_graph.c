@@ -10,6 +10,7 @@
 #include "checkpoint/slice.h"
 #include "proto/meta_graph.wire.h"
 #include "shoal/layers.h"
+#include "train/pieces.h"
 #include "train/train_session.h"
 #include "train/variables.h"
 
@@ -24,7 +25,8 @@ static void put_slice(struct text *t, shoal_var v) {
   const char *spec = variable_save_slice(v);
   struct shape full, part;
   struct slice slice;
-  if (!*spec) return;
+  struct piece piece; /* of a slice: it is not what readers expect to find there */
+  if (!*spec || piece_get(v, &piece)) return;
   shoal_status bad = slice_parse(spec, strlen(spec), &full, &slice, &part);
   if (!bad) {
     size_t at = begin_VariableDef_save_slice_info_def(t);

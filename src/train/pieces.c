@@ -40,9 +40,10 @@ shoal_out flat_pad(struct shoal_graph *g, shoal_out list, int64_t more, double w
 
 /* ---- pieces ---- */
 
-void piece_set(shoal_var v, const char *saved, const struct piece *p, const struct shoal_node *live) {
+void piece_set(shoal_var v, const char *saved, const char *slice, const struct piece *p,
+               const struct shoal_node *live) {
   if (!v.handle.node) return;
-  variable_set_slice(v, saved, "");
+  variable_set_slice(v, saved, slice);
   node_set_attr(v.handle.node, shape_attr, attr_shape(&p->whole));
   node_set_attr(v.handle.node, first_attr, attr_int(p->first));
   node_set_attr(v.handle.node, elements_attr, attr_int(p->n));
@@ -70,12 +71,13 @@ static int64_t elements(const struct shape *s) {
 
 /* How many pieces, from the first on, are the value's; 0: not all of them are there. */
 static int count_pieces(const shoal_var *vars, int n) {
-  const char *name = variable_save_name(vars[0]);
+  const char *name = variable_save_name(vars[0]), *slice = variable_save_slice(vars[0]);
   struct shape whole = {0};
   int64_t there = 0;
   int k = 0;
   for (struct piece p; k < n && piece_get(vars[k], &p); k++) {
-    if (strcmp(variable_save_name(vars[k]), name) != 0 || p.first != there) break;
+    bool same = !strcmp(variable_save_name(vars[k]), name) && !strcmp(variable_save_slice(vars[k]), slice);
+    if (!same || p.first != there) break;
     there += p.n;
     whole = p.whole;
   }
@@ -120,7 +122,11 @@ shoal_out saved_read(struct shoal_graph *g, const struct saved_value *v, int i) 
 shoal_out saved_join(struct shoal_graph *g, const struct saved_value *v, const shoal_out *parts) {
   struct piece p;
   if (!piece_get(v->vars[0], &p)) return parts[0];
-  return flat_shaped(g, flat_part(g, flat_join(g, parts, v->n, 0), 0, elements(&p.whole)), &p.whole);
+  shoal_out *lists = mem_zalloc((size_t)v->n, sizeof *lists);
+  for (int i = 0; i < v->n; i++) lists[i] = out_shape(v->vars[i].value).rank == 1 ? parts[i] : flat_of(g, parts[i]);
+  shoal_out whole = flat_shaped(g, flat_part(g, flat_join(g, lists, v->n, 0), 0, elements(&p.whole)), &p.whole);
+  free(lists);
+  return whole;
 }
 
 shoal_out saved_now(struct shoal_graph *g, const struct saved_value *v) {
@@ -134,7 +140,8 @@ shoal_out saved_now(struct shoal_graph *g, const struct saved_value *v) {
 /* The rest is 1: what no optimizer divides by in vain. */
 static shoal_out piece_of(struct shoal_graph *g, shoal_out list, shoal_var v, const struct piece *p) {
   struct shape own = out_shape(v.value);
-  return flat_pad(g, flat_part(g, list, MIN(p->first, elements(&p->whole)), p->n), elements(&own) - p->n, 1);
+  shoal_out part = flat_pad(g, flat_part(g, list, MIN(p->first, elements(&p->whole)), p->n), elements(&own) - p->n, 1);
+  return own.rank == 1 ? part : flat_shaped(g, part, &own);
 }
 
 void saved_assign(struct shoal_graph *g, const struct saved_value *v, shoal_out whole, shoal_op **out) {

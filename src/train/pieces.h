@@ -1,6 +1,6 @@
 /* Variables that are one value in several pieces, each on another device: slots of an optimizer whose state is shared
- * out over replicas. A piece is a list of elements, those from `first` on of the value laid out flat; all pieces of a
- * value have one length, and what the last ones have too many stands for nothing.
+ * out over replicas. A piece has those elements, from `first` on, of the value laid out flat; all pieces of a value
+ * have one shape, a list or rows of the value, and what the last ones have too many stands for nothing.
  *
  * A checkpoint has the value whole, under its own name: a saver takes variables as the values they make up. */
 #ifndef TRAIN_PIECES_H
@@ -12,8 +12,9 @@ struct piece {
   struct shape whole;
   int64_t first, n; /* of the whole's elements; 0 or fewer than the variable has, where the whole ends before */
 };
-/* saved: the name of the whole. live: a handle that is read in place of the variable's when it is saved; NULL: none. */
-void piece_set(shoal_var v, const char *saved, const struct piece *p, const struct shoal_node *live);
+/* saved: the name of the whole; slice: where that is a part of a partitioned one, which, else "". live: a handle that
+ * is read in place of the variable's when it is saved; NULL: none. */
+void piece_set(shoal_var v, const char *saved, const char *slice, const struct piece *p, const struct shoal_node *live);
 bool piece_get(shoal_var v, struct piece *out);
 
 /* A value as a checkpoint has it: one variable, or all pieces of one, which stand side by side in the list. */

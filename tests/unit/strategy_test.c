@@ -54,7 +54,7 @@ struct model {
   shoal_op *train;
 };
 
-static struct model build(shoal_strategy *s, shoal_optimizer optimizer) {
+static struct model build_of(shoal_strategy *s, shoal_replica_fn *fn, void *arg) {
   int n = shoal_strategy_local_replicas(s);
   struct model m = {.g = shoal_graph_new(), .strategy = s};
   shoal_out *in = calloc((size_t)n * 2, sizeof *in), *out = calloc((size_t)n, sizeof *out);
@@ -63,13 +63,15 @@ static struct model build(shoal_strategy *s, shoal_optimizer optimizer) {
   m.y = shoal_placeholder(m.g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, 1), "y");
   shoal_strategy_split(m.g, s, m.x, in, 2);
   shoal_strategy_split(m.g, s, m.y, in + 1, 2);
-  m.train = shoal_strategy_run(m.g, s, step, &optimizer, in, 2, out, 1);
+  m.train = shoal_strategy_run(m.g, s, fn, arg, in, 2, out, 1);
   m.loss = shoal_strategy_reduce(m.g, s, SHOAL_REDUCE_MEAN, out, 1);
   if (shoal_report(m.g)) fail();
   free(in);
   free(out);
   return m;
 }
+
+static struct model build(shoal_strategy *s, shoal_optimizer optimizer) { return build_of(s, step, &optimizer); }
 
 static void unbuild(struct model *m) {
   shoal_graph_free(m->g);
@@ -273,44 +275,107 @@ static void go_through(const char *dir, bool share, float *losses) {
   unbuild(&m);
 }
 
-/* A table whose gradients are rows, beside a layer: the first keeps whole slots. Half precision: gathered as another
- * type. */
+/* A table whose gradients are rows, beside a layer. Half precision: gathered as another type. (Adam's 0.999 is 1 in
+ * it.)
+ */
 static shoal_op *mixed(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
-  shoal_var table = shoal_variable(g, "rows", shoal_init_constant(g, SHOAL_FLOAT32, SHOAL_SHAPE(6, 2), 1));
-  shoal_var half = shoal_variable(g, "half", shoal_init_constant(g, SHOAL_BFLOAT16, SHOAL_SHAPE(5), 0.5));
+  shoal_var table = shoal_variable(g, "rows", shoal_init_constant(g, SHOAL_FLOAT32, SHOAL_SHAPE(5, 2), 1));
+  const shoal_optimizer *optimizer = arg;
+  shoal_dtype dtype = optimizer->b > 0.99 ? SHOAL_FLOAT32 : SHOAL_BFLOAT16;
+  shoal_var half = shoal_variable(g, "half", shoal_init_constant(g, dtype, SHOAL_SHAPE(5), 0.5));
   shoal_out rows = shoal_embedding_lookup(g, &table, 1, in[0], "mod");
   shoal_out y = shoal_tanh(g, shoal_dense(g, rows, 3, "layer"));
   shoal_out sum = shoal_reduce_sum(g, shoal_square(g, half.value));
   out[0] = shoal_add(g, shoal_reduce_sum(g, shoal_square(g, y)), shoal_cast(g, sum, SHOAL_FLOAT32));
-  return shoal_minimize(g, shoal_momentum(0.1, 0.9), out[0], shoal_global_step(g));
+  return shoal_minimize(g, *optimizer, out[0], shoal_global_step(g));
 }
 
-static void mixed_losses(bool share, float *losses) {
+/* name: of a slot of the table; pieces: how many elements each replica has of it, 0 where it is whole. */
+static void mixed_losses(bool share, const char *dir, shoal_optimizer optimizer, const char *name, int64_t pieces,
+                         float *losses) {
   shoal_strategy *s = share ? sharing(NULL, 2, 0) : mirrored(2, 0);
   shoal_graph *g = shoal_graph_new();
+  char piece[64];
   shoal_set_random_seed(g, 3);
-  const int32_t ids[] = {0, 1, 1, 5};
+  const int32_t ids[] = {0, 1, 1, 4};
   shoal_out in[2], out[2];
   shoal_strategy_split(g, s, shoal_constant_ints(g, SHOAL_SHAPE(4), ids), in, 1);
-  shoal_op *train = shoal_strategy_run(g, s, mixed, NULL, in, 1, out, 1);
+  shoal_op *train = shoal_strategy_run(g, s, mixed, &optimizer, in, 1, out, 1);
   shoal_out loss = shoal_strategy_reduce(g, s, SHOAL_REDUCE_MEAN, out, 1);
   if (shoal_report(g)) fail();
-  assert_true((shoal_graph_op(g, "rows/Momentum/piece_0") == NULL) &&
-              share == (shoal_graph_op(g, "half/Momentum/piece_0") != NULL));
+  snprintf(piece, sizeof piece, "rows/%s/piece_1", name);
+  assert_true((shoal_graph_op(g, piece) != NULL) == (share && pieces));
+  if (share && pieces && !strcmp(name, "Adam")) assert_int_equal(slot_elements(g, "rows/Adam/piece_1"), pieces);
+  snprintf(piece, sizeof piece, "half/%s/piece_1", name);
+  assert_true((shoal_graph_op(g, piece) != NULL) == share);
   shoal_status error = NULL;
-  SHOAL_TRAIN_SESSION(session, g, .no_signals = true, .status = &error, .strategy = s)
+  SHOAL_TRAIN_SESSION(session, g, .checkpoint_dir = dir, .no_signals = true, .status = &error, .strategy = s)
   for (int i = 0; i < STEPS; i++) shoal_run(session, SHOAL_NO_FEEDS, SHOAL_FETCH(loss, &losses[i]), train);
   ASSERT_OK(error);
   shoal_graph_free(g);
   shoal_strategy_free(s);
 }
 
-static void rows_keep_whole_slots(void **state) {
-  float whole[STEPS], pieces[STEPS];
-  mixed_losses(false, whole);
-  mixed_losses(true, pieces);
-  assert_true(whole[STEPS - 1] < whole[0]);
-  assert_memory_equal(whole, pieces, sizeof whole);
+/* Trained, saved and trained on: shared out, then not, and never shared out. */
+static void share_rows(shoal_optimizer optimizer, const char *name, int64_t pieces) {
+  char sub[64];
+  float losses[2][2 * STEPS];
+  for (int share = 0; share < 2; share++) {
+    snprintf(sub, sizeof sub, "rows_%s_%d", name, share);
+    char *dir = in_dir(sub);
+    for (int run = 0; run < 2; run++)
+      mixed_losses(share && !run, dir, optimizer, name, pieces, losses[share] + run * STEPS);
+    free(dir);
+  }
+  assert_true(losses[0][2 * STEPS - 1] < losses[0][0]);
+  assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
+}
+
+static void rows_share_out_what_changes_whole(void **state) {
+  share_rows(shoal_adam(0.05), "Adam", 3 * 2);
+  share_rows(shoal_adamw(0.05, 0.1), "AdamW", 3 * 2);
+  share_rows(shoal_momentum(0.1, 0.9), "Momentum", 0); /* changes the rows of the gradient alone */
+}
+
+/* A layer whose kernel is in parts. */
+static shoal_out part_of_kernel(shoal_graph *g, shoal_dtype dtype, shoal_dims shape, void *arg) {
+  return shoal_init_constant(g, dtype, shape, 0.25);
+}
+
+static shoal_op *in_parts(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  const shoal_partitioner two = shoal_fixed_partitioner(2, 0);
+  shoal_partitioned kernel =
+      shoal_partitioned_variable(g, "kernel", SHOAL_FLOAT32, SHOAL_SHAPE(IN, 5), &two, part_of_kernel, NULL);
+  shoal_out h = shoal_tanh(g, shoal_mat_mul(g, in[0], shoal_partitioned_value(g, &kernel)));
+  shoal_partitioned_free(&kernel);
+  out[0] = shoal_reduce_mean(g, shoal_square(g, shoal_sub(g, shoal_dense(g, h, 1, "out"), in[1])));
+  return shoal_minimize(g, shoal_adam(0.05), out[0], shoal_global_step(g));
+}
+
+static void losses_in_parts(shoal_strategy *s, const char *dir, float *losses) {
+  struct model m = build_of(s, in_parts, NULL);
+  train_in(&m, dir, STEPS, losses);
+  unbuild(&m);
+}
+
+/* Slots of parts are shared out too, and saved as parts of one slot; the next run has another number of replicas, the
+ * last one shares nothing out. */
+static void parts_share_out_their_state(void **state) {
+  char *with = in_dir("parts_with"), *without = in_dir("parts_without");
+  float losses[3 * STEPS], want[3 * STEPS];
+  for (int n = 2; n < 4; n++) {
+    losses_in_parts(sharing(NULL, n, 0), with, losses + (n - 2) * STEPS);
+    losses_in_parts(mirrored(n, 0), without, want + (n - 2) * STEPS);
+  }
+  losses_in_parts(mirrored(2, 0), with, losses + 2 * STEPS);
+  losses_in_parts(mirrored(2, 0), without, want + 2 * STEPS);
+  assert_true(want[3 * STEPS - 1] < want[0]);
+  assert_memory_equal(losses, want, sizeof want);
+  struct model m = build_of(sharing(NULL, 2, 0), in_parts, NULL);
+  assert_int_equal(slot_elements(m.g, "/piece_0"), 2 * (5 + 3 + 3 + 1)); /* of 10 + 5, 5 and 1, each of two slots */
+  unbuild(&m);
+  free(with);
+  free(without);
 }
 
 static void shared_out_state_is_saved_whole(void **state) {
@@ -625,7 +690,8 @@ int main(void) {
       cmocka_unit_test(checkpoints_fit_any_number_of_replicas),
       cmocka_unit_test(optimizers_share_out_their_state),
       cmocka_unit_test(each_replica_has_its_share),
-      cmocka_unit_test(rows_keep_whole_slots),
+      cmocka_unit_test(parts_share_out_their_state),
+      cmocka_unit_test(rows_share_out_what_changes_whole),
       cmocka_unit_test(shared_out_state_is_saved_whole),
       cmocka_unit_test(replicas_talk),
       cmocka_unit_test(rows_are_reduced),

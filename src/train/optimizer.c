@@ -235,6 +235,18 @@ shoal_var slot_variable(struct shoal_graph *g, shoal_var v, const char *name, co
   return slot;
 }
 
+/* After the gradient: what looks up rows reads the variable itself, and must find it as it was. */
+static struct shoal_node *decay(struct applying *w, shoal_var v, struct grad gr) {
+  struct shoal_graph *g = w->g;
+  shoal_dtype dtype = out_type(v.value);
+  shoal_out shrink = build_op2(g, "Mul", rate(w, dtype), number(w, dtype, w->o->d));
+  shoal_out less = build_op2(g, "Mul", v.value, shrink);
+  graph_push_control(g, &gr.values.node, 1);
+  struct shoal_node *decayed = variable_update_op(g, "AssignSub", v.handle, less);
+  graph_pop_control(g);
+  return decayed;
+}
+
 /* spared: by the decay of weights. */
 static struct shoal_node *apply_one(struct applying *w, shoal_var v, struct grad gr, bool spared) {
   const struct shoal_optimizer_row *row = w->o->row;
@@ -247,11 +259,7 @@ static struct shoal_node *apply_one(struct applying *w, shoal_var v, struct grad
   free(scope);
   graph_push_colocation(g, v.handle.node);
   struct shoal_node *done, *decayed = NULL;
-  if (row->decays && w->o->d != 0 && !spared) {
-    shoal_dtype dtype = out_type(v.value);
-    shoal_out shrink = build_op2(g, "Mul", rate(w, dtype), number(w, dtype, w->o->d));
-    decayed = variable_update_op(g, "AssignSub", v.handle, build_op2(g, "Mul", v.value, shrink));
-  }
+  if (row->decays && w->o->d != 0 && !spared) decayed = decay(w, v, gr);
   graph_push_control(g, &decayed, 1);
   if (!grad_sparse(gr)) done = apply_row(w, row->dense, row->dense_args, v, slots, gr);
   else if (row == &sgd) done = sgd_sparse(w, v, gr);

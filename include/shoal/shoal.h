@@ -23,6 +23,7 @@
 #include <shoal/coordination.h>
 #include <shoal/coordinator.h>
 #include <shoal/data.h>
+#include <shoal/dataset.h>
 #include <shoal/devices.h>
 #include <shoal/function.h>
 #include <shoal/graph.h>
@@ -47,6 +48,7 @@
 #include <shoal/train.h>
 #include <shoal/train_session.h>
 #include <shoal/version.h>
+#include <shoal/work.h>
 
 #include <shoal/places.h> /* after all others: it makes macros of what they declare */
 

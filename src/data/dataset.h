@@ -14,6 +14,9 @@ struct dataset;
 struct dataset_origin; /* data/dataset_graph.h */
 struct data_iterator;
 
+/* An attribute of SkipDataset that asks for `unmade` of dataset_skip; TensorFlow passes it by. */
+#define DATASET_SKIP_UNMADE "_skip_unmade"
+
 enum { SIZE_INFINITE = -1, SIZE_UNKNOWN = -2, SIZE_NOT_ASKED = -3 };
 
 struct dataset_type {
@@ -120,7 +123,8 @@ struct dataset *dataset_of_tensors(const struct tensor *t, int n);
 shoal_status dataset_of_slices(const struct tensor *t, int n, struct dataset **out);
 struct dataset *dataset_range(int64_t start, int64_t stop, int64_t step, shoal_dtype type);
 struct dataset *dataset_take(struct dataset *in, int64_t count);
-struct dataset *dataset_skip(struct dataset *in, int64_t count);
+/* unmade: elements are passed by without being made where that can be; functions are not called for them. */
+struct dataset *dataset_skip(struct dataset *in, int64_t count, bool unmade);
 struct dataset *dataset_repeat(struct dataset *in, int64_t count);
 /* shards SHARD_HINT: as many as AutoShardDataset says; walking it as it is is an error. */
 enum { SHARD_HINT = -1 };

@@ -230,9 +230,9 @@ static shoal_status skip_next(struct data_iterator *it, struct data_ctx *ctx, st
   if (*end) return NULL;
   TRY(iterator_input(it, &in));
   for (; *at < count; ++*at) {
-    TRY(iterator_next(in, ctx, out, end));
+    TRY(next_or_skip(in, ctx, counted(it)->flag ? NULL : out, end));
     if (*end) return NULL;
-    tensors_release(out, it->of->n);
+    if (!counted(it)->flag) tensors_release(out, it->of->n);
   }
   return iterator_next(in, ctx, out, end);
 }
@@ -247,8 +247,8 @@ static const struct data_iterator_type skip_iter = {sizeof(struct at_iter), skip
 ITERATE(skip_iterate, skip_iter)
 static const struct dataset_type skip_type = {"Skip", skip_iterate, skip_size, NULL};
 
-struct dataset *dataset_skip(struct dataset *in, int64_t count) {
-  return counted_new(&skip_type, in, count, 0, false);
+struct dataset *dataset_skip(struct dataset *in, int64_t count, bool unmade) {
+  return counted_new(&skip_type, in, count, 0, unmade);
 }
 
 struct repeat_iter {

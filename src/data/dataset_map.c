@@ -55,6 +55,15 @@ static shoal_status not_the_end(const struct captured *f, shoal_status s) {
   return t;
 }
 
+/* The same, where the end is told as such: a batch that was begun is given. */
+static shoal_status or_the_end(const struct captured *f, shoal_status s, bool *end) {
+  s = not_the_end(f, s);
+  if (shoal_status_code(s) != SHOAL_OUT_OF_RANGE) return s;
+  *end = true;
+  shoal_status_free(s);
+  return NULL;
+}
+
 /* ---- map, one after another ---- */
 
 static shoal_status map_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
@@ -62,7 +71,7 @@ static shoal_status map_next(struct data_iterator *it, struct data_ctx *ctx, str
   TRY(iterator_input(it, &in));
   struct tensor *element = element_new(in->of);
   shoal_status s = iterator_next(in, ctx, element, end);
-  if (!s && !*end) s = not_the_end(&mapped(it)->f, captured_call(&mapped(it)->f, ctx, element, in->of->n, out));
+  if (!s && !*end) s = or_the_end(&mapped(it)->f, captured_call(&mapped(it)->f, ctx, element, in->of->n, out), end);
   element_free(element, in->of);
   return s;
 }
@@ -83,6 +92,7 @@ struct map_job {
   struct tensor *in, *out;
   shoal_status status;
   bool done; /* lock */
+  bool end;  /* the function said that there is no more */
 };
 
 struct parallel_iter {
@@ -93,16 +103,19 @@ struct parallel_iter {
   pthread_mutex_t lock;
   pthread_cond_t change;
   VEC(struct map_job *) jobs; /* oldest first; used by the consumer alone */
-  bool ended;
+  bool ended; /* the input */
+  bool over;
 };
 
 static void run_job(void *arg) {
   struct map_job *j = arg;
   struct parallel_iter *p = j->of;
   struct data_ctx ctx = {.cancel = &p->cancel};
-  shoal_status s = not_the_end(&mapped(&p->head)->f,
-                               captured_call(&mapped(&p->head)->f, &ctx, j->in, p->head.of->inputs[0]->n, j->out));
+  bool end = false;
+  shoal_status s = captured_call(&mapped(&p->head)->f, &ctx, j->in, p->head.of->inputs[0]->n, j->out);
+  s = or_the_end(&mapped(&p->head)->f, s, &end);
   pthread_mutex_lock(&p->lock);
+  j->end = end;
   j->status = s;
   j->done = true;
   pthread_cond_broadcast(&p->change);
@@ -150,22 +163,23 @@ static shoal_status start_jobs(struct parallel_iter *p, struct data_ctx *ctx) {
 
 static shoal_status parallel_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   struct parallel_iter *p = (struct parallel_iter *)it;
-  TRY(start_jobs(p, ctx));
-  *end = p->jobs.n == 0;
+  if (!p->over) TRY(start_jobs(p, ctx));
+  *end = p->over || p->jobs.n == 0;
   if (*end) return NULL;
   struct map_job *j = p->jobs.at[0];
   if (!wait_for(p, j, ctx)) return cancel_reason(ctx->cancel);
   for (size_t i = 1; i < p->jobs.n; i++) p->jobs.at[i - 1] = p->jobs.at[i];
   p->jobs.n--;
   shoal_status s = j->status;
-  for (int i = 0; !s && i < it->of->n; i++) tensor_move(&out[i], &j->out[i]);
+  *end = p->over = j->end;
+  for (int i = 0; !s && !*end && i < it->of->n; i++) tensor_move(&out[i], &j->out[i]);
   job_free(j);
   return s;
 }
 
 static shoal_status parallel_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
   struct parallel_iter *p = (struct parallel_iter *)it;
-  if (!p->jobs.n && !p->ended) return map_skip(it, ctx, end);
+  if (!p->jobs.n && !p->ended && !p->over) return map_skip(it, ctx, end);
   struct tensor *t = element_new(it->of);
   shoal_status s = parallel_next(it, ctx, t, end);
   element_free(t, it->of);
@@ -178,7 +192,7 @@ static void parallel_free(struct data_iterator *it) {
   for (size_t i = 0; i < p->jobs.n; i++) {
     struct map_job *j = p->jobs.at[i];
     wait_for(p, j, NULL);
-    if (!j->status) tensors_release(j->out, it->of->n);
+    if (!j->status && !j->end) tensors_release(j->out, it->of->n);
     shoal_status_free(j->status);
     job_free(j);
   }

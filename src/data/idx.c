@@ -100,13 +100,29 @@ static shoal_status read_body(gzFile f, const char *path, int64_t file_bytes, st
   return NULL;
 }
 
+static shoal_status open_file(const char *path, int64_t *size, gzFile *f) {
+  TRY(file_size(path, size));
+  if (file_is_directory(path)) return INVALID("%s: not a file", path);
+  *f = gzopen(path, "rb");
+  if (!*f) return ERRNO_STATUS(errno ? errno : ENOMEM, "%s", path);
+  gzbuffer(*f, 1 << 17);
+  return NULL;
+}
+
+shoal_status idx_read_header(const char *path, struct idx_header *out) {
+  int64_t size;
+  gzFile f;
+  TRY(open_file(path, &size, &f));
+  shoal_status s = read_header(f, path, &out->dtype, &out->shape);
+  out->gzipped = !gzdirect(f);
+  gzclose(f);
+  return s;
+}
+
 shoal_status idx_read(const char *path, struct tensor *out) {
   int64_t size;
-  TRY(file_size(path, &size));
-  if (file_is_directory(path)) return INVALID("%s: not a file", path);
-  gzFile f = gzopen(path, "rb");
-  if (!f) return ERRNO_STATUS(errno ? errno : ENOMEM, "%s", path);
-  gzbuffer(f, 1 << 17);
+  gzFile f;
+  TRY(open_file(path, &size, &f));
   shoal_status s = read_body(f, path, size, out);
   gzclose(f);
   return s;

@@ -4,6 +4,13 @@
 
 #include "tensor/tensor.h"
 
+struct idx_header {
+  shoal_dtype dtype;
+  struct shape shape;
+  bool gzipped;
+};
+/* What stands before the elements. */
+shoal_status idx_read_header(const char *path, struct idx_header *out);
 /* The whole file as a tensor. */
 shoal_status idx_read(const char *path, struct tensor *out);
 

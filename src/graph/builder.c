@@ -226,6 +226,14 @@ void graph_next_seeds(struct shoal_graph *g, int64_t *seed, int64_t *seed2) {
   *seed2 = b->has_seed ? b->ops_seeded++ : 0;
 }
 
+void graph_own_seeds(struct shoal_graph *g, int64_t own, int64_t *seed, int64_t *seed2) {
+  enum { DEFAULT_GRAPH_SEED = 87654321 }; /* tensorflow/python/framework/random_seed.py */
+  struct graph_builder *b = builder(g);
+  *seed = b->has_seed ? b->seed : DEFAULT_GRAPH_SEED;
+  *seed2 = own;
+  if (!*seed && !*seed2) *seed2 = INT32_MAX; /* two zeros would mean none */
+}
+
 /* ---- one node ---- */
 
 struct build build_begin(struct shoal_graph *g, const char *op, const char *name) {

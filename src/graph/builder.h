@@ -90,6 +90,8 @@ bool graph_ref_variables(const struct shoal_graph *g);
 /* Seeds for random ops that give none, by TensorFlow's rule: (graph seed, how many ops drew one before). */
 void graph_set_seed(struct shoal_graph *g, int64_t seed);
 void graph_next_seeds(struct shoal_graph *g, int64_t *seed, int64_t *seed2);
+/* And for those that give one: (graph seed or TensorFlow's default, own). */
+void graph_own_seeds(struct shoal_graph *g, int64_t own, int64_t *seed, int64_t *seed2);
 void graph_builder_free(struct graph_builder *b);
 
 #endif

@@ -8,6 +8,7 @@
  * while others wait in it for values of theirs.) */
 #include <stdlib.h>
 
+#include "feed/order.h"
 #include "graph/given.h"
 #include "strategy/strategy.h"
 #include "train/hooks.h"
@@ -87,52 +88,28 @@ static void release(void *state) {
 
 /* ---- building ---- */
 
-static const struct attr *list_of(const struct shoal_node *n, const char *name, enum attr_kind of) {
-  const struct attr *a = node_attr(n, name);
-  return a && a->kind == ATTR_LIST && a->of == of ? a : NULL;
-}
-
-/* What a dataset's elements are. */
-struct dealt_spec {
-  const struct attr *types, *shapes;
-};
-
-static struct dealt_spec element_of(const struct shoal_node *n) {
-  const struct attr *types = list_of(n, "output_types", ATTR_TYPE);
-  if (!types) types = list_of(n, "Toutput_types", ATTR_TYPE);
-  return (struct dealt_spec){types, list_of(n, "output_shapes", ATTR_SHAPE)};
-}
-
-static shoal_status check(const struct shoal_strategy *s, shoal_out dataset, shoal_auto_shard shard, int n) {
+static shoal_status check(const struct shoal_strategy *s, shoal_out dataset, shoal_auto_shard shard, int n,
+                          struct feed_element *e) {
   if (s->ps_tasks)
     return INVALID(
         "shoal_strategy_dataset_hook: workers of parameter servers count their steps together: there is no "
         "telling which batches were used");
   if (shard < SHOAL_SHARD_OFF || shard > SHOAL_SHARD_DATA)
     return INVALID("shoal_strategy_dataset_hook: %d is no way to shard", (int)shard);
-  struct dealt_spec e = dataset.node ? element_of(dataset.node) : (struct dealt_spec){0};
-  if (!e.types || !e.shapes || e.types->list.n != e.shapes->list.n)
-    return INVALID("shoal_strategy_dataset_hook: '%s' is no dataset", dataset.node ? dataset.node->name : "(none)");
-  if ((size_t)n != e.types->list.n)
-    return INVALID("shoal_strategy_dataset_hook: an element of '%s' has %zu components, and there are %d places for it",
-                   dataset.node->name, e.types->list.n, n);
+  TRY(element_of("shoal_strategy_dataset_hook", dataset, e));
+  if (n != e->n)
+    return INVALID("shoal_strategy_dataset_hook: an element of '%s' has %d components, and there are %d places for it",
+                   dataset.node->name, e->n, n);
   for (int i = 0; i < n; i++)
-    if (e.shapes->list.at[i].shape->rank < 1)
+    if (e->shapes[i].rank < 1)
       return INVALID("shoal_strategy_dataset_hook: elements of '%s' are to be batches, which have rows",
                      dataset.node->name);
   return NULL;
 }
 
-/* Attributes that all ops around datasets have. */
-static shoal_out end_with(struct build *b, struct dealt_spec e) {
-  build_attr(b, "output_types", attr_copy(e.types));
-  build_attr(b, "output_shapes", attr_copy(e.shapes));
-  return build_end_out(b);
-}
-
 /* This task's part. */
 static shoal_out deal(struct shoal_graph *g, const struct shoal_strategy *s, shoal_out dataset, shoal_auto_shard shard,
-                      struct dealt_spec e) {
+                      const struct feed_element *e) {
   if (s->tasks == 1 || shard == SHOAL_SHARD_OFF) return dataset;
   struct build b = build_begin(g, "AutoShardDataset", NULL);
   build_in(&b, dataset);
@@ -140,38 +117,35 @@ static shoal_out deal(struct shoal_graph *g, const struct shoal_strategy *s, sho
   build_in(&b, build_const_int(g, SHOAL_INT64, s->first / s->local));
   build_attr_int(&b, "auto_shard_policy", shard);
   build_attr_int(&b, "num_replicas", s->replicas);
-  return end_with(&b, e);
+  return dataset_end(&b, e);
 }
 
-static void build_iterator(struct shoal_graph *g, struct dealt *d, shoal_out dataset, struct dealt_spec e) {
+static void build_iterator(struct shoal_graph *g, struct dealt *d, shoal_out dataset, const struct feed_element *e) {
   d->skip = shoal_placeholder(g, SHOAL_INT64, SHOAL_SCALAR, "skip");
-  struct build rest = build_begin(g, "SkipDataset", NULL);
-  build_in(&rest, dataset);
-  build_in(&rest, d->skip);
-  shoal_out from = end_with(&rest, e);
+  shoal_out from = feed_skip(g, dataset, e, d->skip);
   struct build i = build_begin(g, "IteratorV2", NULL);
   build_attr_string(&i, "shared_name", "");
   build_attr_string(&i, "container", "");
-  shoal_out iterator = end_with(&i, e);
+  shoal_out iterator = dataset_end(&i, e);
   struct build make = build_begin(g, "MakeIterator", NULL);
   build_in(&make, from);
   build_in(&make, iterator);
   d->make = build_end(&make);
   struct build next = build_begin(g, "IteratorGetNext", NULL);
   build_in(&next, iterator);
-  d->next = end_with(&next, e).node;
+  d->next = dataset_end(&next, e).node;
 }
 
 /* Where a replica gets its elements: as many rows as come. */
-static void build_places(struct shoal_graph *g, const struct shoal_strategy *s, struct dealt_spec e, int n,
+static void build_places(struct shoal_graph *g, const struct shoal_strategy *s, const struct feed_element *e, int n,
                          shoal_out *in) {
   for (int i = 0; i < s->local; i++) {
     strategy_push_device(g, s, i);
     for (int k = 0; k < n; k++) {
-      struct shape shape = *e.shapes->list.at[k].shape;
+      struct shape shape = e->shapes[k];
       shape.dims[0] = -1;
       in[(ptrdiff_t)i * n + k] =
-          shoal_placeholder(g, (shoal_dtype)e.types->list.at[k].type, (shoal_dims){shape.rank, shape.dims}, "element");
+          shoal_placeholder(g, e->types[k], (shoal_dims){shape.rank, shape.dims}, "element");
     }
     graph_pop_device(g);
   }
@@ -185,16 +159,16 @@ shoal_hook shoal_strategy_dataset_hook(shoal_graph *g, shoal_strategy *s, shoal_
   GRAPH_GIVEN(g, s, none());
   GRAPH_GIVEN(g, in, none());
   if (graph_error(g)) return none();
-  GRAPH_TRY(g, check(s, dataset, shard, n_in), none());
-  struct dealt_spec e = element_of(dataset.node);
+  struct feed_element e;
+  GRAPH_TRY(g, check(s, dataset, shard, n_in, &e), none());
   struct dealt *d = mem_zalloc(1, sizeof *d);
   *d = (struct dealt){.local = s->local, .n = n_in};
   graph_push_scope(g, "dataset");
   graph_push_control(g, NULL, -1);
   strategy_push_device(g, s, 0);
-  build_iterator(g, d, deal(g, s, dataset, shard, e), e);
+  build_iterator(g, d, deal(g, s, dataset, shard, &e), &e);
   graph_pop_device(g);
-  build_places(g, s, e, n_in, in);
+  build_places(g, s, &e, n_in, in);
   graph_pop_control(g);
   graph_pop_scope(g);
   d->feed = shoal_strategy_input_hook(s, in, s->local * n_in, fill, d);

@@ -39,15 +39,16 @@ static shoal_out missing(shoal_graph *g, const shoal_var *vars, int n, const cha
   return build_end_out(&gather);
 }
 
-static bool starts_tables(const struct shoal_node *n) {
-  return op_is(n->op, "InitializeTable") || op_is(n->op, "InitializeTableV2") ||
+/* What sessions begin with: tables, and what has the mark. */
+static bool starts(const struct shoal_node *n) {
+  return node_attr(n, LOCAL_INIT_MARK) || op_is(n->op, "InitializeTable") || op_is(n->op, "InitializeTableV2") ||
          op_is(n->op, "InitializeTableFromTextFile") || op_is(n->op, "InitializeTableFromTextFileV2");
 }
 
 static shoal_op *local_init(shoal_graph *g) {
   VEC(shoal_op *) ops = {0};
   for (size_t i = 0; i < g->nodes.n; i++)
-    if (g->nodes.at[i] && starts_tables(g->nodes.at[i])) vec_push(&ops, g->nodes.at[i]);
+    if (g->nodes.at[i] && starts(g->nodes.at[i])) vec_push(&ops, g->nodes.at[i]);
   if (shoal_local_variables(g, NULL, 0)) vec_push(&ops, shoal_initialize_local(g));
   shoal_op *all = ops.n ? shoal_group(g, ops.at, (int)ops.n, "local_init_op") : NULL;
   vec_release(&ops);

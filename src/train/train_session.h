@@ -13,6 +13,9 @@ bool node_is_summary(const struct shoal_node *n);
 shoal_out summaries_merged(shoal_graph *g);
 
 /* A scaffold with nothing left out; adds to the graph what was. */
+/* An attribute of ops that every session runs before training, in every task; TensorFlow passes it by. */
+#define LOCAL_INIT_MARK "_local_init"
+
 struct scaffold {
   shoal_scaffold use;
   shoal_saver *own_saver; /* when the caller gave none */

@@ -13,11 +13,7 @@ static shoal_out numbers(shoal_graph *g) {
   float v[EXAMPLES];
   for (int i = 0; i < EXAMPLES; i++) v[i] = (float)i + 1;
   shoal_out all = shoal_constant_floats(g, SHOAL_SHAPE(EXAMPLES), v);
-  shoal_dims one = SHOAL_SCALAR, batch = SHOAL_SHAPE(-1);
-  shoal_dtype type = SHOAL_FLOAT32;
-  shoal_out rows = shoal_tensor_slice_dataset(g, &all, 1, &one, 1);
-  return shoal_batch_dataset_v2(g, rows, shoal_constant_int64(g, BATCH), shoal_constant_bool(g, false), &type, 1,
-                                &batch, 1);
+  return shoal_dataset_batch(g, shoal_dataset_tensor_slices(g, &all, 1), BATCH, false);
 }
 
 /* The sum of this replica's batch, and of all that all have seen. */

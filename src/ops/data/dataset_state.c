@@ -39,7 +39,8 @@ shoal_status dataset_state_init(struct kernel_init *ki, void *state) {
     node_in_range(ki->node, "initial_state", &s->first_state, &s->n_state);
   }
   static const char *const flags[] = {"reshuffle_each_iteration", "require_non_empty", "sloppy",
-                                      "stop_on_empty_dataset",    "drop_remainder",    "rerandomize_each_iteration"};
+                                      "stop_on_empty_dataset",    "drop_remainder",    "rerandomize_each_iteration",
+                                      DATASET_SKIP_UNMADE};
   for (size_t i = 0; i < COUNT_OF(flags); i++)
     if (node_attr(ki->node, flags[i])) TRY(node_get_bool(ki->node, flags[i], &s->flag));
   if (node_attr(ki->node, "preserve_cardinality"))

@@ -52,8 +52,16 @@ static shoal_status counted(struct kernel_ctx *ctx, struct dataset *(*make)(stru
 }
 
 static shoal_status take_run(struct kernel_ctx *ctx) { return counted(ctx, dataset_take); }
-static shoal_status skip_run(struct kernel_ctx *ctx) { return counted(ctx, dataset_skip); }
 static shoal_status repeat_run(struct kernel_ctx *ctx) { return counted(ctx, dataset_repeat); }
+
+static shoal_status skip_run(struct kernel_ctx *ctx) {
+  STATE;
+  struct dataset *in;
+  int64_t count;
+  TRY(dataset_in(ctx, 0, &in));
+  TRY(dataset_in_int(ctx, 1, "count", &count));
+  return dataset_give(ctx, dataset_skip(in, count, s->flag));
+}
 
 static shoal_status shard_run(struct kernel_ctx *ctx) {
   STATE;

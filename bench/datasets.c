@@ -1,0 +1,96 @@
+/* Walks datasets as fast as it can, for bench/datasets.py, which makes the files and runs tf.data beside it.
+ *
+ *   datasets CASE FILE PARALLEL
+ *
+ * CASE is parse, shuffle or map. For each line of its input it walks the dataset once, and prints seconds and rows. */
+#include <shoal/shoal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { WIDTH = 32, BATCH = 128, ROWS = 50000, BUFFER = 10000, CALLS = 400, SIDE = 96 };
+
+static void check(shoal_status s) {
+  if (!s) return;
+  shoal_status_print(s);
+  exit(1);
+}
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Records of Examples, in batches, parsed. */
+static shoal_out parse(shoal_graph *g, const char *file, int64_t parallel) {
+  const shoal_feature features[] = {{"x", SHOAL_FLOAT32, SHOAL_FEATURE_FIXED, SHOAL_SHAPE(WIDTH), {0}},
+                                    {"name", SHOAL_STRING, SHOAL_FEATURE_FIXED, SHOAL_SCALAR, {0}},
+                                    {"label", SHOAL_INT64, SHOAL_FEATURE_FIXED, SHOAL_SCALAR, {0}}};
+  shoal_out d = shoal_dataset_tfrecord(g, shoal_constant_string(g, file), NULL);
+  d = shoal_dataset_batch(g, d, BATCH, true);
+  return shoal_dataset_parse_example(g, d, features, 3, SHOAL_OPTIONS(shoal_map_options, .parallel = parallel));
+}
+
+/* Rows in memory, shuffled and put together. */
+static shoal_out shuffle(shoal_graph *g, const char *file, int64_t parallel) {
+  const int64_t dims[] = {ROWS, WIDTH};
+  shoal_tensor *t;
+  check(shoal_tensor_new(SHOAL_FLOAT32, 2, dims, &t));
+  shoal_out rows[2];
+  rows[0] = shoal_constant(g, t);
+  shoal_tensor_unref(t);
+  check(shoal_tensor_new(SHOAL_INT64, 1, dims, &t));
+  rows[1] = shoal_constant(g, t);
+  shoal_tensor_unref(t);
+  shoal_out d = shoal_dataset_shuffle(g, shoal_dataset_tensor_slices(g, rows, 2), BUFFER, 1, NULL);
+  return shoal_dataset_batch(g, d, BATCH, true);
+}
+
+/* A function that computes: products of matrices. */
+static shoal_out map(shoal_graph *g, const char *file, int64_t parallel) {
+  shoal_out d = shoal_dataset_range(g, 0, CALLS, 1), x;
+  shoal_graph *f = shoal_dataset_function(g, d, NULL, &x, 1);
+  shoal_out shape = shoal_constant_ints(f, SHOAL_SHAPE(2), (const int32_t[]){SIDE, SIDE});
+  shoal_out m = shoal_fill(f, shape, shoal_cast(f, x, SHOAL_FLOAT32));
+  for (int i = 0; i < 20; i++) m = shoal_tanh(f, shoal_mat_mul(f, m, m));
+  shoal_function_output(f, shoal_reduce_mean(f, m), NULL);
+  return shoal_dataset_map(g, d, shoal_function_end(f), SHOAL_OPTIONS(shoal_map_options, .parallel = parallel));
+}
+
+static int64_t walk(shoal_elements *e, int n) {
+  shoal_tensor *values[SHOAL_MAX_COMPONENTS];
+  shoal_status end;
+  int64_t rows = 0;
+  check(shoal_elements_rewind(e));
+  while (!(end = shoal_elements_next(e, values))) {
+    rows += shoal_tensor_rank(values[0]) ? shoal_tensor_dim(values[0], 0) : 1;
+    for (int i = 0; i < n; i++) shoal_tensor_unref(values[i]);
+  }
+  if (shoal_status_code(end) != SHOAL_OUT_OF_RANGE) check(end);
+  shoal_status_free(end);
+  return rows;
+}
+
+int main(int argc, char **argv) {
+  if (argc != 4) return 2;
+  shoal_graph *g = shoal_graph_new();
+  shoal_out (*make)(shoal_graph *, const char *, int64_t) = !strcmp(argv[1], "parse")     ? parse
+                                                            : !strcmp(argv[1], "shuffle") ? shuffle
+                                                                                          : map;
+  shoal_out d = make(g, argv[2], atol(argv[3]));
+  if (shoal_report(g)) return 1;
+  shoal_elements *e;
+  check(shoal_elements_open(g, d, NULL, &e));
+  int n = shoal_dataset_components(d, NULL);
+  for (char line[64]; fgets(line, sizeof line, stdin);) {
+    double start = seconds();
+    int64_t rows = walk(e, n);
+    printf("%.9f %lld\n", seconds() - start, (long long)rows);
+    fflush(stdout);
+  }
+  check(shoal_elements_close(e));
+  shoal_graph_free(g);
+  return 0;
+}

@@ -1,0 +1,197 @@
+/* Datasets in C: iterators that sessions begin, places that checkpoints keep, elements without a graph, mistakes. (What
+ * each transformation gives: tests/interop/dataset_api_test.py.) */
+#include "unit.h"
+
+#include <shoal/shoal.h>
+
+#include "folder.h"
+
+enum { EXAMPLES = 103, BATCH = 4, STEPS = 25 };
+
+/* Squares of shuffled numbers, in batches. */
+static shoal_out squares(shoal_graph *g) {
+  shoal_out d = shoal_dataset_shuffle(g, shoal_dataset_range(g, 0, EXAMPLES, 1), 20, 3, NULL), x;
+  shoal_graph *f = shoal_dataset_function(g, d, NULL, &x, 1);
+  shoal_function_output(f, shoal_cast(f, shoal_mul(f, x, x), SHOAL_FLOAT32), NULL);
+  d = shoal_dataset_map(g, d, shoal_function_end(f), SHOAL_OPTIONS(shoal_map_options, .parallel = 2));
+  return shoal_dataset_prefetch(g, shoal_dataset_batch(g, d, BATCH, true), 2);
+}
+
+/* v = v / 2 + the mean of the batch: depends on the order of everything. */
+static float run(const char *dir, int64_t last, int64_t *steps) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_out batch;
+  shoal_var v = shoal_variable(g, "v", shoal_constant_float(g, 0)), step = shoal_global_step(g);
+  assert_non_null(shoal_dataset_next(g, squares(g), &batch, 1, SHOAL_OPTIONS(shoal_next_options, .saved = true)));
+  shoal_out half = shoal_mul(g, v.value, shoal_constant_float(g, 0.5f));
+  shoal_op *assign = shoal_variable_assign(g, v, shoal_add_v2(g, half, shoal_reduce_mean(g, batch)));
+  shoal_push_control(g, &assign, 1);
+  shoal_op *train = shoal_assign_add_variable_op(g, step.handle, shoal_constant_int64(g, 1));
+  shoal_pop_control(g);
+  float value = 0;
+  shoal_status error = NULL;
+  if (shoal_report(g)) fail();
+  SHOAL_TRAIN_SESSION(s, g, .checkpoint_dir = dir, .stop_at_step = last, .no_signals = true, .status = &error) {
+    while (!shoal_should_stop(s)) shoal_run(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, train);
+    ASSERT_OK(shoal_session_step(shoal_train_session_raw(s), SHOAL_NO_FEEDS,
+                                 SHOAL_FETCH(v.value, &value, step.value, steps), NULL));
+  }
+  ASSERT_OK(error);
+  shoal_graph_free(g);
+  return value;
+}
+
+static void a_run_in_pieces_sees_what_one_run_does(void **state) {
+  char *whole = in_dir("whole"), *pieces = in_dir("pieces");
+  int64_t steps;
+  float expected = run(whole, STEPS, &steps), got = 0;
+  assert_int_equal(steps, STEPS);
+  for (int64_t last = 7; last < STEPS + 7; last += 7) got = run(pieces, last < STEPS ? last : STEPS, &steps);
+  assert_true(expected == got);
+  /* All that is there: 25 whole batches; the end of the data ends the training. */
+  assert_true(run(pieces, 0, &steps) == got);
+  assert_int_equal(steps, EXAMPLES / BATCH);
+  free(whole);
+  free(pieces);
+}
+
+static shoal_status count(void *arg, int64_t position, shoal_tensor **values) {
+  ++*(int *)arg;
+  if (position >= 10) return shoal_status_new(SHOAL_OUT_OF_RANGE, "no more");
+  return shoal_tensor_from(SHOAL_INT64, 0, NULL, &position, sizeof position, &values[0]);
+}
+
+static int64_t number(shoal_elements *e) {
+  shoal_tensor *t;
+  ASSERT_OK(shoal_elements_next(e, &t));
+  int64_t v = *(const int64_t *)shoal_tensor_const_data(t);
+  shoal_tensor_unref(t);
+  return v;
+}
+
+static void skipped_elements_are_not_made(void **state) {
+  const shoal_dtype type = SHOAL_INT64;
+  const shoal_dims shape = SHOAL_SCALAR;
+  shoal_graph *g = shoal_graph_new();
+  shoal_elements *e;
+  shoal_tensor *t;
+  int calls = 0;
+  shoal_out d = shoal_dataset_from_callback(g, count, &calls, &type, &shape, 1);
+  ASSERT_OK(shoal_elements_open(g, shoal_dataset_skip(g, d, 7), NULL, &e));
+  for (int round = 0; round < 2; round++) {
+    for (int64_t i = 7; i < 10; i++) assert_int_equal(number(e), i);
+    ASSERT_FAILS(shoal_elements_next(e, &t), SHOAL_OUT_OF_RANGE, "");
+    assert_int_equal(calls, 4 * (round + 1));
+    ASSERT_OK(shoal_elements_rewind(e));
+  }
+  ASSERT_OK(shoal_elements_close(e));
+  shoal_graph_free(g);
+}
+
+static shoal_status wrong(void *arg, int64_t position, shoal_tensor **values) {
+  return position ? NULL : shoal_tensor_from(SHOAL_INT64, 0, NULL, &position, sizeof position, &values[0]);
+}
+
+static void what_callbacks_give_is_checked(void **state) {
+  const shoal_dtype type = SHOAL_FLOAT32, right = SHOAL_INT64;
+  const shoal_dims shape = SHOAL_SCALAR;
+  shoal_graph *g = shoal_graph_new();
+  shoal_elements *e;
+  shoal_tensor *t;
+  ASSERT_OK(shoal_elements_open(g, shoal_dataset_from_callback(g, wrong, NULL, &type, &shape, 1), NULL, &e));
+  ASSERT_FAILS(shoal_elements_next(e, &t), SHOAL_INVALID_ARGUMENT, "gave int64");
+  ASSERT_OK(shoal_elements_close(e));
+  ASSERT_OK(shoal_elements_open(g, shoal_dataset_from_callback(g, wrong, NULL, &right, &shape, 1), NULL, &e));
+  assert_int_equal(number(e), 0);
+  ASSERT_FAILS(shoal_elements_next(e, &t), SHOAL_INVALID_ARGUMENT, "left component 0 empty");
+  ASSERT_OK(shoal_elements_close(e));
+  shoal_graph_free(g);
+}
+
+/* ---- mistakes ---- */
+
+static void refuse(shoal_graph *g, const char *part) {
+  assert_non_null(shoal_graph_error(g));
+  if (!strstr(shoal_status_message(shoal_graph_error(g)), part))
+    fail_msg("'%s' is not in: %s", part, shoal_status_message(shoal_graph_error(g)));
+  shoal_graph_free(g);
+}
+
+/* A function of one int64, that gives it as a float. */
+static shoal_function *to_float(shoal_graph *g) {
+  shoal_graph *f = shoal_function_begin(g, NULL);
+  shoal_out x = shoal_function_input(f, SHOAL_INT64, SHOAL_SCALAR, NULL);
+  shoal_function_output(f, shoal_cast(f, x, SHOAL_FLOAT32), NULL);
+  return shoal_function_end(f);
+}
+
+static shoal_out floats(shoal_graph *g) {
+  shoal_out x = shoal_constant_floats(g, SHOAL_SHAPE(2), (const float[]){1, 2});
+  return shoal_dataset_tensor_slices(g, &x, 1);
+}
+
+static void mistakes(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_dataset_take(g, shoal_constant_float(g, 1), 3);
+  refuse(g, "shoal_dataset_take: 'Const' is no dataset");
+  g = shoal_graph_new();
+  shoal_dataset_map(g, floats(g), to_float(g), NULL);
+  refuse(g, "is of type int64, and that component of float32");
+  g = shoal_graph_new();
+  shoal_dataset_filter(g, shoal_dataset_range(g, 0, 9, 1), to_float(g));
+  refuse(g, "is to return one bool");
+  g = shoal_graph_new();
+  shoal_dataset_flat_map(g, shoal_dataset_range(g, 0, 9, 1), to_float(g));
+  refuse(g, "is to return one dataset");
+  g = shoal_graph_new();
+  shoal_dataset_map(g, floats(g), NULL, NULL);
+  refuse(g, "shoal_dataset_map: f is NULL");
+  g = shoal_graph_new();
+  shoal_dataset_concatenate(g, floats(g), shoal_dataset_range(g, 0, 9, 1));
+  refuse(g, "component 0 is of type float32, and of int64");
+  g = shoal_graph_new();
+  shoal_dataset_unbatch(g, floats(g));
+  refuse(g, "component 0 has no rows");
+  g = shoal_graph_new();
+  shoal_dataset_batch(g, floats(g), 0, false);
+  refuse(g, "a batch of 0 elements");
+  g = shoal_graph_new();
+  shoal_out two[2];
+  shoal_dataset_next(g, floats(g), two, 2, NULL);
+  refuse(g, "has 1 components, and there are 2 places");
+  g = shoal_graph_new();
+  shoal_dataset_function(g, floats(g), NULL, two, 2);
+  refuse(g, "have 1 components, and there is room for 2");
+}
+
+static void more_mistakes(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  const char *nowhere = "/nowhere/at/all";
+  shoal_dataset_idx(g, &nowhere, 1);
+  refuse(g, "/nowhere/at/all");
+  g = shoal_graph_new();
+  shoal_feature feature = {"x", SHOAL_FLOAT64, SHOAL_FEATURE_FIXED, SHOAL_SCALAR, {0}};
+  shoal_dataset_parse_example(g, shoal_dataset_text_lines(g, shoal_constant_string(g, "f"), NULL), &feature, 1, NULL);
+  refuse(g, "Examples hold float32, int64 and strings");
+  g = shoal_graph_new();
+  shoal_dataset_parse_example(g, floats(g), &feature, 1, NULL);
+  refuse(g, "are to be strings");
+  g = shoal_graph_new();
+  shoal_dataset_shard(g, floats(g), 3, 3);
+  refuse(g, "shard 3 of 3");
+  g = shoal_graph_new();
+  shoal_dataset_group_by_length(g, floats(g), SHOAL_OPTIONS(shoal_length_options, .rows = (const int64_t[]){1}));
+  refuse(g, "component 0 has no length");
+  assert_int_equal(shoal_dataset_components((shoal_out){0}, NULL), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_run_in_pieces_sees_what_one_run_does),
+      cmocka_unit_test(skipped_elements_are_not_made),
+      cmocka_unit_test(what_callbacks_give_is_checked),
+      cmocka_unit_test(mistakes),
+      cmocka_unit_test(more_mistakes),
+  };
+  return cmocka_run_group_tests(tests, make_dir, drop_dir);
+}

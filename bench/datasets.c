@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { WIDTH = 32, BATCH = 128, ROWS = 50000, BUFFER = 10000, CALLS = 400, SIDE = 96 };
+enum { WIDTH = 32, BATCH = 128, ROWS = 50000, BUFFER = 10000, CALLS = 2000, NUMBERS = 2048, OPS = 40 };
 
 static void check(shoal_status s) {
   if (!s) return;
@@ -48,14 +48,14 @@ static shoal_out shuffle(shoal_graph *g, const char *file, int64_t parallel) {
   return shoal_dataset_batch(g, d, BATCH, true);
 }
 
-/* A function that computes: products of matrices. */
+/* A function that computes, each op of it by one thread. */
 static shoal_out map(shoal_graph *g, const char *file, int64_t parallel) {
   shoal_out d = shoal_dataset_range(g, 0, CALLS, 1), x;
   shoal_graph *f = shoal_dataset_function(g, d, NULL, &x, 1);
-  shoal_out shape = shoal_constant_ints(f, SHOAL_SHAPE(2), (const int32_t[]){SIDE, SIDE});
-  shoal_out m = shoal_fill(f, shape, shoal_cast(f, x, SHOAL_FLOAT32));
-  for (int i = 0; i < 20; i++) m = shoal_tanh(f, shoal_mat_mul(f, m, m));
-  shoal_function_output(f, shoal_reduce_mean(f, m), NULL);
+  shoal_out shape = shoal_constant_ints(f, SHOAL_SHAPE(1), (const int32_t[]){NUMBERS});
+  shoal_out v = shoal_fill(f, shape, shoal_cast(f, x, SHOAL_FLOAT32));
+  for (int i = 0; i < OPS; i++) v = shoal_tanh(f, shoal_cumsum(f, v, shoal_constant_int(f, 0)));
+  shoal_function_output(f, shoal_reduce_mean(f, v), NULL);
   return shoal_dataset_map(g, d, shoal_function_end(f), SHOAL_OPTIONS(shoal_map_options, .parallel = parallel));
 }
 

@@ -227,7 +227,8 @@ static void read_by_others(void **state) {
   struct layer_run r = {.g = shoal_graph_new(), .type = SHOAL_FLOAT32};
   const int64_t dims[] = {2, 3, 8};
   shoal_tensor *out[MOST_FETCHES];
-  shoal_out y = shoal_gelu(r.g, fed(&r, "x", 3, dims));
+  shoal_out x = fed(&r, "x", 3, dims);
+  shoal_out y = shoal_gelu(r.g, x);
   fetch(&r, y);
   fetch(&r, (shoal_out){shoal_graph_op(r.g, "Gelu/Sigmoid"), 0});
   run(&r, NULL, "_ShoalGelu", false, out);

@@ -2,14 +2,16 @@
  *
  *   datasets CASE FILE PARALLEL
  *
- * CASE is parse, shuffle or map. For each line of its input it walks the dataset once, and prints seconds and rows. */
+ * CASE is parse, shuffle, map or stream. For each line of its input it walks the dataset once, and prints seconds, rows
+ * and how much memory it ever had, in KB. */
 #include <shoal/shoal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
-enum { WIDTH = 32, BATCH = 128, ROWS = 50000, BUFFER = 10000, CALLS = 2000, NUMBERS = 2048, OPS = 40 };
+enum { WIDTH = 32, BATCH = 128, ROWS = 50000, BUFFER = 10000, CALLS = 2000, NUMBERS = 2048, OPS = 40, STREAM = 10240 };
 
 static void check(shoal_status s) {
   if (!s) return;
@@ -59,6 +61,29 @@ static shoal_out map(shoal_graph *g, const char *file, int64_t parallel) {
   return shoal_dataset_map(g, d, shoal_function_end(f), SHOAL_OPTIONS(shoal_map_options, .parallel = parallel));
 }
 
+/* A megabyte that the program makes. */
+static shoal_status fill(void *arg, int64_t position, shoal_tensor **values) {
+  const int64_t n = 1 << 18;
+  if (position >= STREAM) return shoal_status_new(SHOAL_OUT_OF_RANGE, "no more");
+  shoal_status s = shoal_tensor_new(SHOAL_FLOAT32, 1, &n, &values[0]);
+  if (!s) memset(shoal_tensor_data(values[0]), (int)position & 63, (size_t)n * sizeof(float));
+  return s;
+}
+
+/* 10 GB of them, shuffled, in batches, ahead. */
+static shoal_out stream(shoal_graph *g, const char *file, int64_t parallel) {
+  const shoal_dtype type = SHOAL_FLOAT32;
+  const shoal_dims shape = SHOAL_SHAPE(1 << 18);
+  shoal_out d = shoal_dataset_from_callback(g, fill, NULL, &type, &shape, 1);
+  return shoal_dataset_prefetch(g, shoal_dataset_batch(g, shoal_dataset_shuffle(g, d, 32, 1, NULL), 8, true), 2);
+}
+
+static long peak_kb(void) {
+  struct rusage r;
+  getrusage(RUSAGE_SELF, &r);
+  return r.ru_maxrss;
+}
+
 static int64_t walk(shoal_elements *e, int n) {
   shoal_tensor *values[SHOAL_MAX_COMPONENTS];
   shoal_status end;
@@ -76,10 +101,14 @@ static int64_t walk(shoal_elements *e, int n) {
 int main(int argc, char **argv) {
   if (argc != 4) return 2;
   shoal_graph *g = shoal_graph_new();
-  shoal_out (*make)(shoal_graph *, const char *, int64_t) = !strcmp(argv[1], "parse")     ? parse
-                                                            : !strcmp(argv[1], "shuffle") ? shuffle
-                                                                                          : map;
-  shoal_out d = make(g, argv[2], atol(argv[3]));
+  static const struct {
+    const char *name;
+    shoal_out (*make)(shoal_graph *g, const char *file, int64_t parallel);
+  } cases[] = {{"parse", parse}, {"shuffle", shuffle}, {"map", map}, {"stream", stream}};
+  size_t which = 0;
+  while (which < 4 && strcmp(cases[which].name, argv[1]) != 0) which++;
+  if (which == 4) return 2;
+  shoal_out d = cases[which].make(g, argv[2], atol(argv[3]));
   if (shoal_report(g)) return 1;
   shoal_elements *e;
   check(shoal_elements_open(g, d, NULL, &e));
@@ -87,7 +116,7 @@ int main(int argc, char **argv) {
   for (char line[64]; fgets(line, sizeof line, stdin);) {
     double start = seconds();
     int64_t rows = walk(e, n);
-    printf("%.9f %lld\n", seconds() - start, (long long)rows);
+    printf("%.9f %lld %ld\n", seconds() - start, (long long)rows, peak_kb());
     fflush(stdout);
   }
   check(shoal_elements_close(e));

@@ -4,7 +4,8 @@
 
 Both sides walk the same dataset, each in a process of its own, and take turns round by round. Printed: the median of
 the rounds in rows (or calls) a second, their spread (half the distance between the quartiles, in percent), and how many
-times faster Shoal is. "one core": both are bound to one. The last line compares Shoal with itself.
+times faster Shoal is. "one core": both are bound to one. The last but one compares Shoal
+with itself; the last says what a stream of 10 GB takes of memory.
 """
 import argparse
 import os
@@ -59,12 +60,13 @@ class Side:
     def __init__(self, command, cores):
         bind = (lambda: os.sched_setaffinity(0, cores)) if cores else None
         self.p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=bind)
-        self.rates = []
+        self.rates, self.peak_mb = [], 0
 
     def walk(self, keep=True):
         self.p.stdin.write("\n")
         self.p.stdin.flush()
-        took, rows = self.p.stdout.readline().split()
+        took, rows, *peak = self.p.stdout.readline().split()
+        self.peak_mb = int(peak[0]) / 1024 if peak else 0
         if keep:
             self.rates.append(int(rows) / float(took))
 
@@ -117,6 +119,12 @@ def main():
         title = "map, 2 at a time beside one"
         if re.search(args.only, title):
             compare(title + " (both Shoal)", [ours("map", 2), ours("map", 0)], args.rounds, "1.8x wanted")
+        if re.search(args.only, "stream"):
+            one = ours("stream", 0)
+            one.walk()
+            one.close()
+            print(f"{'10 GB made by the program, shuffled':44} {one.rates[0] / 1024:12.2f} GB/s, "
+                  f"{one.peak_mb:.0f} MB at most; 200 MB wanted", flush=True)
 
 
 if __name__ == "__main__":

@@ -123,19 +123,22 @@ static shoal_status read_fixed(struct records_iter *r, const struct record_datas
   return NULL;
 }
 
-static shoal_status read_one(struct records_iter *r, const struct record_dataset *d, bool *got) {
+/* pass: it is not asked for, and may be passed by unread. */
+static shoal_status read_one(struct records_iter *r, const struct record_dataset *d, bool pass, bool *got) {
   if (d->kind == RECORDS_LINES) return read_line(r, got);
   if (d->kind == RECORDS_FIXED) return read_fixed(r, d, got);
-  shoal_status s = record_read(&r->reader, &r->line);
+  shoal_status s = pass ? record_pass(&r->reader) : record_read(&r->reader, &r->line);
   *got = !s;
   if (shoal_status_code(s) == SHOAL_OUT_OF_RANGE) {
     shoal_status_free(s);
     s = NULL;
   }
-  return s;
+  if (!s || r->reader.fault == RECORD_BAD_STREAM) return s; /* which names the file */
+  return status_prefix(s, "%s: ", d->files[r->file - 1]);
 }
 
-static shoal_status records_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
+/* The next record into the line, or past it. */
+static shoal_status advance(struct data_iterator *it, bool pass, bool *end) {
   struct records_iter *r = (struct records_iter *)it;
   const struct record_dataset *d = (const struct record_dataset *)it->of;
   for (;;) {
@@ -147,18 +150,28 @@ static shoal_status records_next(struct data_iterator *it, struct data_ctx *ctx,
       if (s) close_file(r);
       TRY(s);
     }
-    shoal_status s = read_one(r, d, &got);
+    shoal_status s = read_one(r, d, pass, &got);
     if (s || !got) close_file(r);
     TRY(s);
-    if (!got) continue;
-    TRY(tensor_new_scalar(&out[0], SHOAL_STRING));
-    str_set(out[0].data, r->line.n ? r->line.at : "", r->line.n);
-    return NULL;
+    if (got) return NULL;
   }
 }
 
+static shoal_status records_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
+  struct records_iter *r = (struct records_iter *)it;
+  TRY(advance(it, false, end));
+  if (*end) return NULL;
+  TRY(tensor_new_scalar(&out[0], SHOAL_STRING));
+  str_set(out[0].data, r->line.n ? r->line.at : "", r->line.n);
+  return NULL;
+}
+
+static shoal_status records_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
+  return advance(it, true, end);
+}
+
 static const struct data_iterator_type records_iter_type = {sizeof(struct records_iter), records_next,
-                                                            records_iter_free};
+                                                            records_iter_free, records_skip};
 
 static shoal_status records_iterate(struct dataset *d, struct data_iterator **out) {
   *out = iterator_new(&records_iter_type, d);

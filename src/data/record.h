@@ -48,6 +48,8 @@ shoal_status record_reader_open(struct record_reader *r, const char *path, enum 
 /* The next record in *record, a counted text (tensor/strings.h) whose contents are replaced. OUT_OF_RANGE at the end;
  * DATA_LOSS for a record that is truncated or damaged. */
 shoal_status record_read(struct record_reader *r, struct text *record);
+/* The same without the record, whose bytes are not checked. */
+shoal_status record_pass(struct record_reader *r);
 /* After DATA_LOSS: past the damaged record, so that reading may go on. Where its length is what is damaged, the next
  * one begins where twelve bytes have their checksum right. *skipped: bytes of the unpacked stream that were passed.
  * False when there is no going on: the file ends here, or cannot be unpacked. */

@@ -120,5 +120,12 @@ def tutorial():
         assert glob.glob(os.path.join(folder, "out", "model.ckpt-50*.index")), os.listdir(folder)
 
 
+def datasets():
+    with tempfile.TemporaryDirectory() as folder:
+        said = Tree(folder).sh("".join(shell("docs/datasets.md")))
+        assert "worker 0: 1134 batches" in said and "model.ckpt-7560" in said, said
+
+
 if __name__ == "__main__":
-    sys.exit(report([("docs/tensorflow.md", page), ("README.md", readme), ("docs/training.md", tutorial)]))
+    sys.exit(report([("docs/tensorflow.md", page), ("README.md", readme), ("docs/training.md", tutorial),
+                     ("docs/datasets.md", datasets)]))

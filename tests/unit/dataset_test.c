@@ -2,8 +2,11 @@
  * each transformation gives: tests/interop/dataset_api_test.py.) */
 #include "unit.h"
 
+#include <zlib.h>
+
 #include <shoal/shoal.h>
 
+#include "data/record.h"
 #include "folder.h"
 
 enum { EXAMPLES = 103, BATCH = 4, STEPS = 25 };
@@ -108,6 +111,81 @@ static void what_callbacks_give_is_checked(void **state) {
   shoal_graph_free(g);
 }
 
+/* ---- damaged files ---- */
+
+/* Four records of five bytes, of which byte `bad` of the file is another. */
+static void write_records(const char *path, enum record_compression c, long bad) {
+  struct record_writer w;
+  ASSERT_OK(record_writer_open(&w, path, c));
+  for (int i = 0; i < 4; i++) ASSERT_OK(record_write(&w, "12345", 5));
+  ASSERT_OK(record_writer_close(&w));
+  if (bad < 0) return;
+  FILE *f = fopen(path, "r+b");
+  fseek(f, bad, SEEK_SET);
+  int was = fgetc(f);
+  fseek(f, bad, SEEK_SET);
+  fputc(was ^ 1, f);
+  fclose(f);
+}
+
+static int count_elements(shoal_elements *e, shoal_status *end) {
+  shoal_tensor *t;
+  int n = 0;
+  for (; !(*end = shoal_elements_next(e, &t)); n++) shoal_tensor_unref(t);
+  return n;
+}
+
+static int read_from(const char *path, int64_t skip, const char *compression, shoal_status *end) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_elements *e;
+  shoal_out d = shoal_dataset_tfrecord(g, shoal_constant_string(g, path),
+                                       SHOAL_OPTIONS(shoal_file_options, .compression = compression));
+  ASSERT_OK(shoal_elements_open(g, shoal_dataset_skip(g, d, skip), NULL, &e));
+  int n = count_elements(e, end);
+  ASSERT_OK(shoal_elements_close(e));
+  shoal_graph_free(g);
+  return n;
+}
+
+static void damaged_records_are_named(void **state) {
+  enum { RECORD = 12 + 5 + 4 };
+  char *path = in_dir("records");
+  shoal_status end;
+  write_records(path, RECORD_PLAIN, 2 * RECORD + 13);
+  assert_int_equal(read_from(path, 0, NULL, &end), 2);
+  assert_non_null(strstr(shoal_status_message(end), path));
+  ASSERT_FAILS(end, SHOAL_DATA_LOSS, "corrupted record at 42");
+  /* What is skipped is not looked into; but where the next one begins must be sure. */
+  assert_int_equal(read_from(path, 3, NULL, &end), 1);
+  ASSERT_FAILS(end, SHOAL_OUT_OF_RANGE, "");
+  write_records(path, RECORD_PLAIN, 2 * RECORD + 1);
+  assert_int_equal(read_from(path, 3, NULL, &end), 0);
+  ASSERT_FAILS(end, SHOAL_DATA_LOSS, "corrupted record at 42");
+  write_records(path, RECORD_ZLIB, -1);
+  for (int skip = 0; skip < 6; skip++) {
+    assert_int_equal(read_from(path, skip, "ZLIB", &end), skip < 4 ? 4 - skip : 0);
+    ASSERT_FAILS(end, SHOAL_OUT_OF_RANGE, "");
+  }
+  free(path);
+}
+
+static void an_idx_file_cut_short_is_no_end(void **state) {
+  const unsigned char rows[] = {0, 0, 0x08, 2, 0, 0, 0, 3, 0, 0, 0, 2, 1, 2, 3, 4};
+  char *path = in_dir("cut.idx");
+  gzFile f = gzopen(path, "wb");
+  assert_int_equal(gzwrite(f, rows, sizeof rows), sizeof rows);
+  gzclose(f);
+  shoal_graph *g = shoal_graph_new();
+  shoal_elements *e;
+  shoal_status end;
+  ASSERT_OK(shoal_elements_open(g, shoal_dataset_idx(g, (const char *const *)&path, 1), NULL, &e));
+  assert_int_equal(count_elements(e, &end), 2);
+  ASSERT_FAILS(end, SHOAL_FAILED_PRECONDITION, "3");
+  ASSERT_OK(shoal_elements_close(e));
+  shoal_graph_free(g);
+  free(path);
+}
+
 /* ---- mistakes ---- */
 
 static void refuse(shoal_graph *g, const char *part) {
@@ -190,6 +268,8 @@ int main(void) {
       cmocka_unit_test(a_run_in_pieces_sees_what_one_run_does),
       cmocka_unit_test(skipped_elements_are_not_made),
       cmocka_unit_test(what_callbacks_give_is_checked),
+      cmocka_unit_test(damaged_records_are_named),
+      cmocka_unit_test(an_idx_file_cut_short_is_no_end),
       cmocka_unit_test(mistakes),
       cmocka_unit_test(more_mistakes),
   };

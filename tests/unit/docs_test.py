@@ -212,6 +212,28 @@ def test_pieces_that_the_guides_show():
                    f"-I{ROOT}/include", f"-I{BUILD}/gen/include", "-", input=text)
 
 
+DATASETS = """#include <shoal/shoal.h>
+shoal_out split(shoal_graph *g, shoal_out lines, int64_t columns);
+shoal_out model(shoal_graph *g, shoal_out x, shoal_out y);
+%s
+void shown(shoal_graph *g, shoal_out file, const shoal_out *columns, shoal_out d, int task) {
+  {
+%s
+  }
+}
+"""
+
+
+def test_pieces_about_datasets():
+    with open(os.path.join(ROOT, "docs", "datasets.md")) as f:
+        pieces = re.findall(r"```c\n(.*?)```", f.read(), re.S)
+    assert len(pieces) == 5, len(pieces)
+    for text in pieces:
+        text = DATASETS % ((text.replace("static ", "", 1), "") if text.startswith("static") else ("", text))
+        sh("cc", "-x", "c", "-std=c17", "-Wall", "-Wno-unused-variable", "-Wno-unused-but-set-variable", "-Werror",
+           "-fsyntax-only", f"-I{ROOT}/include", f"-I{BUILD}/gen/include", "-", input=text)
+
+
 def test_python_of_the_tree_stays_where_it_is():
     """tools/python.sh runs a program of the folder one is in."""
     with tempfile.TemporaryDirectory() as folder:

@@ -142,7 +142,8 @@ static bool wait_for(struct parallel_iter *p, const struct map_job *j, struct da
 static shoal_status start_jobs(struct parallel_iter *p, struct data_ctx *ctx) {
   struct data_iterator *in;
   TRY(iterator_input(&p->head, &in));
-  while (!p->ended && (int64_t)p->jobs.n < mapped(&p->head)->parallel) {
+  /* One more for each thread: it has its next when it is done, and waits for nobody to ask. */
+  while (!p->ended && (int64_t)p->jobs.n < mapped(&p->head)->parallel + p->threads) {
     struct tensor *element = element_new(in->of);
     shoal_status s = iterator_next(in, ctx, element, &p->ended);
     struct map_job *j = mem_zalloc(1, sizeof *j);

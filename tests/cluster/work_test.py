@@ -5,6 +5,7 @@ exactly once throughout.
 The workers are tests/programs/work_trainer.c; the parameter server is `shoal server`. Workers are killed between two
 steps: a step under way may be done by halves, as everywhere.
 """
+# needs: tensorflow
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from cluster import SHOAL, free_ports, report
+from cluster import SHOAL, TF_SERVER, free_ports, report
 
 TRAINER = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "work_trainer")
 RETRY = 75
@@ -47,20 +48,24 @@ class Process:
 
 
 class Run:
-    def __init__(self, workers=2, items=8, rows=9, flags=()):
+    def __init__(self, workers=2, items=8, rows=9, flags=(), tensorflow=False):
         ports = [f"127.0.0.1:{p}" for p in free_ports(workers + 1)]
         self.spec = json.dumps({"ps": ports[:1], "worker": ports[1:]})
         self.folder = tempfile.mkdtemp(prefix="shoal-work-")
         self.flags = [f"--items={items}", f"--rows={rows}", f"--checkpoint_dir={self.folder}/out", *flags]
         self.numbers = items * rows
         self.all = []
-        self.ps = self.start([SHOAL, "server", f"--cluster_spec={self.spec}", "--job_name=ps", "--task_index=0"])
+        self.ps = self.start_ps() if not tensorflow else self.start([sys.executable, "-c", TF_SERVER, json.dumps(
+            {"ps": {0: ports[0]}, "worker": dict(enumerate(ports[1:]))}), "ps", "0"])
         self.workers = [self.worker(i) for i in range(workers)]
 
     def start(self, command):
         p = Process(command, os.path.join(self.folder, f"{len(self.all)}.log"))
         self.all.append(p)
         return p
+
+    def start_ps(self):
+        return self.start([SHOAL, "server", f"--cluster_spec={self.spec}", "--job_name=ps", "--task_index=0"])
 
     def worker(self, i):
         return self.start([TRAINER, f"--cluster={self.spec}", f"--task={i}", *self.flags])
@@ -132,11 +137,19 @@ def stopped():
         assert r.workers[0].past(2).kill(signal.SIGTERM) == RETRY, r.workers[0].text()
         assert r.workers[1].p.wait(60) == RETRY, r.workers[1].text()
         r.ps.kill(signal.SIGTERM)
-        r.ps = r.start([SHOAL, "server", f"--cluster_spec={r.spec}", "--job_name=ps", "--task_index=0"])
+        r.ps = r.start_ps()
         again = [r.worker(i) for i in range(2)]
         r.ends_well(again[0])
 
 
+def on_tensorflow():
+    """The parameter server is TensorFlow's."""
+    with Run(flags=["--step_ms=200"], items=6, tensorflow=True) as r:
+        r.workers[1].past(2).kill()
+        r.worker(1)
+        r.ends_well(r.workers[0])
+
+
 if __name__ == "__main__":
     sys.exit(report([(fn.__name__.replace("_", " "), fn) for fn in [
-        alone, shared, killed_and_back, killed_for_good, chief_killed, stopped]]))
+        alone, shared, killed_and_back, killed_for_good, chief_killed, stopped, on_tensorflow]]))

@@ -8,6 +8,9 @@
 #include "graph/given.h"
 #include "train/train_session.h"
 
+/* An attribute of the op that begins an iterator: whose place it begins behind. */
+#define PLACE_OF "_place_of"
+
 /* The iterator, and the op that begins it. */
 static struct shoal_node *build_iterator(shoal_graph *g, shoal_out from, const struct feed_element *e,
                                          shoal_out *iterator) {
@@ -21,6 +24,16 @@ static struct shoal_node *build_iterator(shoal_graph *g, shoal_out from, const s
   struct shoal_node *begin = build_end(&make);
   if (begin) node_set_attr(begin, LOCAL_INIT_MARK, attr_bool(true));
   return begin;
+}
+
+/* Two iterators that count in one place would both skip too much. */
+static shoal_status claim(const char *caller, const shoal_graph *g, int worker) {
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    const struct attr *a = g->nodes.at[i] ? node_attr(g->nodes.at[i], PLACE_OF) : NULL;
+    if (a && a->kind == ATTR_INT && a->i == worker)
+      return INVALID("%s: the place of worker %d is that of another iterator", caller, worker);
+  }
+  return NULL;
 }
 
 /* The element, once the place behind it is noted. */
@@ -46,11 +59,13 @@ shoal_op *shoal_dataset_next(shoal_graph *g, shoal_out d, shoal_out *out, int n,
   shoal_input in = {0};
   GRAPH_TRY(g, OPTIONS_TAKE(shoal_next_options, worker, &o, options), NULL);
   GRAPH_TRY(g, check(__func__, d, out, n, &e), NULL);
+  if (o.saved) GRAPH_TRY(g, claim(__func__, g, o.worker), NULL);
   if (o.saved) in = shoal_input_position(g, o.worker);
   graph_push_scope(g, "next");
   if (o.saved) d = feed_skip(g, d, &e, in.position);
   shoal_out iterator;
   struct shoal_node *begin = build_iterator(g, d, &e, &iterator);
+  if (begin && o.saved) node_set_attr(begin, PLACE_OF, attr_int(o.worker));
   struct build b = build_begin(g, "IteratorGetNext", NULL);
   build_in(&b, iterator);
   struct shoal_node *next = dataset_end(&b, &e).node;

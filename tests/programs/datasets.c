@@ -1,10 +1,11 @@
 /* Datasets of every kind, for tests/interop/dataset_api_test.py: makes the one of a name, writes its elements and its
  * graph.
  *
- *   datasets CASE FOLDER       files are read from FOLDER, the graph is written to FOLDER/graph.pb
+ *   datasets CASE FOLDER [SKIP]     files are read from FOLDER, the graph is written to FOLDER/graph.pb
  *
- * Prints "begin OP", "next OUTPUT...", and a line for each element: "type dims: values" for each component, set apart
- * by tabs; strings in hexadecimal. */
+ * With SKIP so many elements are skipped, as those that a run had before it was interrupted are. Prints "begin OP",
+ * "next OUTPUT...", and a line for each element: "type dims: values" for each component, set apart by tabs; strings in
+ * hexadecimal. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -411,10 +412,11 @@ static void write_graph(shoal_graph *g, shoal_out d, int n) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 3) return 2;
+  if (argc != 3 && argc != 4) return 2;
   folder = argv[2];
   shoal_graph *g = shoal_graph_new();
   shoal_out d = make(g, argv[1]);
+  if (argc == 4) d = shoal_dataset_skip(g, d, atol(argv[3]));
   if (shoal_report(g)) return 1;
   int n = shoal_dataset_components(d, NULL);
   write_graph(g, d, n);

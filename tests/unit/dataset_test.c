@@ -238,6 +238,12 @@ static void mistakes(void **state) {
   shoal_dataset_next(g, floats(g), two, 2, NULL);
   refuse(g, "has 1 components, and there are 2 places");
   g = shoal_graph_new();
+  for (int worker = 0; worker < 2; worker++)
+    shoal_dataset_next(g, floats(g), two, 1, SHOAL_OPTIONS(shoal_next_options, .saved = true, .worker = worker));
+  assert_null(shoal_graph_error(g));
+  shoal_dataset_next(g, floats(g), two, 1, SHOAL_OPTIONS(shoal_next_options, .saved = true, .worker = 1));
+  refuse(g, "the place of worker 1 is that of another iterator");
+  g = shoal_graph_new();
   shoal_dataset_function(g, floats(g), NULL, two, 2);
   refuse(g, "have 1 components, and there is room for 2");
 }

@@ -253,6 +253,19 @@ for case in TWINS:
     globals()[f"test_{case}"] = lambda case=case: compare(case)
 
 
+def test_on_a_server_of_tensorflow():
+    """Shoal's client, TensorFlow's server."""
+    server = tf.train.Server.create_local_server()
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(folder)
+        for name in ("idx", "parse_batch", "map_parallel", "interleave_parallel", "ragged", "shuffle_repeat", "window",
+                     "group_by_length"):
+            ours = run_program(name, folder)[2]
+            os.environ["MASTER"] = server.target
+            same(run_program(name, folder)[2], ours, name)
+            del os.environ["MASTER"]
+
+
 def test_callback():
     """Elements that the program makes; its last batch is not lost."""
     with tempfile.TemporaryDirectory() as folder:

@@ -3,9 +3,9 @@
  *
  *   datasets CASE FOLDER [SKIP]     files are read from FOLDER, the graph is written to FOLDER/graph.pb
  *
- * With SKIP so many elements are skipped, as those that a run had before it was interrupted are. Prints "begin OP",
- * "next OUTPUT...", and a line for each element: "type dims: values" for each component, set apart by tabs; strings in
- * hexadecimal. */
+ * $MASTER is a server to walk it, instead of this process. With SKIP so many elements are skipped, as those that a run
+ * had before it was interrupted are. Prints "begin OP", "next OUTPUT...", and a line for each element: "type dims:
+ * values" for each component, set apart by tabs; strings in hexadecimal. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -383,7 +383,7 @@ static void print_elements(shoal_graph *g, shoal_out d, int n) {
   shoal_elements *e;
   shoal_tensor *values[SHOAL_MAX_COMPONENTS];
   shoal_status end;
-  check(shoal_elements_open(g, d, NULL, &e));
+  check(shoal_elements_open(g, d, SHOAL_OPTIONS(shoal_session_options, .target = getenv("MASTER")), &e));
   while (!(end = shoal_elements_next(e, values)))
     for (int i = 0; i < n; i++) {
       print_tensor(values[i]);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "base/stop.h"
 #include "graph/given.h"
@@ -123,7 +124,7 @@ static bool is_left(struct shoal_work *w, int64_t item, int64_t owner, int64_t u
 /* The chief: until all are done, or one is left. */
 static shoal_status take_back(struct shoal_work *w) {
   memset(w->seen, 0, (size_t)w->items * sizeof *w->seen);
-  for (;;) {
+  for (bool told = false;; told = true) {
     w->item = -2;
     TRY(look_at_all(w, is_left));
     if (w->item >= 0) break;
@@ -131,9 +132,12 @@ static shoal_status take_back(struct shoal_work *w) {
       w->item = -1;
       return NULL;
     }
+    if (!told) LOGI("all work is handed out: the chief waits for what other workers have");
     usleep(LOOK_AGAIN_US);
   }
   int64_t item = w->item, used = w->seen[item].used;
+  LOGW("item %lld was not gone on with for %g s by worker %lld, after %lld elements: the chief finishes it",
+       (long long)item, (double)w->lease_ns * 1e-9, (long long)w->seen[item].owner - 1, (long long)used);
   w->item = -1;
   TRY(run_with(w, w->graph.own, item, 0));
   return begin_item(w, item, used);

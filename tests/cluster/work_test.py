@@ -120,6 +120,7 @@ def killed_for_good():
         r.workers[1].past(1).kill()
         last = int(re.findall(r"used (\d+)", r.workers[1].text())[-1])
         r.ends_well(r.workers[0])
+        assert "by worker 1, after" in r.workers[0].text(), r.workers[0].text()
         assert f"used {last}\n" not in r.workers[0].text() and f"used {last + 3}\n" in r.workers[0].text(), (
             last, r.workers[0].text())
 

@@ -7,9 +7,10 @@
  *   shoal_input in = shoal_input_position(g, task);
  *   shoal_hook hooks[] = {shoal_input_hook(in, (shoal_out[]){x, y}, 2, fill_batch, &data)};
  *
- * Programs with datasets in the graph skip what was seen (SkipDataset by in.position, in the op that makes the
- * iterator: a local init op), and group in.advance with their training op. Random numbers that must repeat come from
- * stateless ops with shoal_step_seed. */
+ * Programs with datasets in the graph leave it to shoal_dataset_next (shoal/dataset.h). Those that make datasets of the
+ * ops themselves skip what was seen (SkipDataset by in.position, in the op that makes the iterator: a local init op),
+ * and group in.advance with their training op. Random numbers that must repeat come from stateless ops with
+ * shoal_step_seed. */
 #ifndef SHOAL_INPUT_H
 #define SHOAL_INPUT_H
 

@@ -3,11 +3,12 @@
  * of images are left to the usual way. */
 #include "device/cuda/cuda_conv.h"
 
-enum { EIGHT = 8, FEW = 4, LARGE = 16 }; /* channels; places of a filter from which folding pays */
+enum { FEW = 4, LARGE = 16, GROUP = 16, MOST_CHANNELS = 256, MOST_ELEMENTS = 8192 }; /* LARGE: places of a filter */
 
 struct cuda_fold { /* as fold.cu has it */
   int64_t batch, co;
-  int32_t in[2], wide[2], filter[2], folded[2], stride[2], pad[2], ci, channels;
+  int32_t in[2], out[2], filter[2], stride[2], pad[2], ci;
+  int32_t lines, rows, used, channels;
 };
 
 shoal_status cuda_folds_init(struct kernel_init *ki, struct cuda_folds *out) {
@@ -20,35 +21,38 @@ shoal_status cuda_folds_init(struct kernel_init *ki, struct cuda_folds *out) {
 }
 
 static bool fits(const struct conv *c) {
-  bool flat = c->in[0] == 1 && c->out[0] == 1 && c->filter[0] == 1 && c->groups == 1;
+  bool flat = c->in[0] == 1 && c->out[0] == 1 && c->filter[0] == 1 && c->groups == 1 && c->batch < 1 << 15;
   bool near = c->dilation[1] == 1 && c->dilation[2] == 1 && c->in[1] < 1 << 15 && c->in[2] < 1 << 15;
-  return flat && near && c->batch < 1 << 15 && c->ci <= FEW && c->stride[1] == 2 && c->stride[2] == 2 &&
-         c->filter[1] * c->filter[2] >= LARGE && c->filter[1] < 1 << 10 && c->filter[2] < 1 << 10;
+  bool small = c->ci <= FEW && c->stride[1] == 2 && c->stride[2] == 2 && c->filter[1] < 1 << 10 &&
+               c->filter[1] * c->filter[2] >= LARGE && 2 * c->filter[2] * c->ci <= MOST_CHANNELS - GROUP;
+  return flat && near && small && 2 * ((c->out[2] - 1) * 2 + c->filter[2]) * c->ci <= MOST_ELEMENTS;
 }
 
 static struct cuda_fold fold_of(const struct conv *c) {
   struct cuda_fold f = {.batch = c->batch, .co = c->co, .ci = (int32_t)c->ci};
   for (int d = 0; d < 2; d++) {
     f.in[d] = (int32_t)c->in[d + 1];
+    f.out[d] = (int32_t)c->out[d + 1];
     f.stride[d] = (int32_t)c->stride[d + 1];
     f.pad[d] = (int32_t)c->pad[d + 1];
     f.filter[d] = (int32_t)c->filter[d + 1];
-    f.folded[d] = (f.filter[d] + f.stride[d] - 1) / f.stride[d];
-    f.wide[d] = (int32_t)c->out[d + 1] + f.folded[d] - 1;
   }
-  f.channels = (f.stride[0] * f.stride[1] * f.ci + EIGHT - 1) / EIGHT * EIGHT;
+  f.rows = (f.filter[0] + f.stride[0] - 1) / f.stride[0];
+  f.lines = f.out[0] + f.rows - 1;
+  f.used = f.stride[0] * f.filter[1] * f.ci;
+  f.channels = (f.used + GROUP - 1) / GROUP * GROUP;
   return f;
 }
 
 /* The convolution that is left. */
 static struct conv folded(const struct conv *c, const struct cuda_fold *f) {
   struct conv k = *c;
-  for (int d = 0; d < 2; d++) {
-    k.in[d + 1] = f->wide[d];
-    k.filter[d + 1] = f->folded[d];
-    k.stride[d + 1] = 1;
-    k.pad[d + 1] = 0;
-  }
+  k.in[1] = f->lines;
+  k.in[2] = f->out[1];
+  k.filter[1] = f->rows;
+  k.filter[2] = 1;
+  k.stride[1] = k.stride[2] = 1;
+  k.pad[1] = k.pad[2] = 0;
   k.ci = f->channels;
   return k;
 }
@@ -62,10 +66,10 @@ static shoal_status launch(struct kernel_ctx *ctx, CUfunction fn, const struct c
 static shoal_status run(struct kernel_ctx *ctx, const struct cuda_fold *f, const struct cuda_conv *k,
                         struct cuda_conv_tensors *t, size_t workspace, struct tensor *image, struct tensor *filter) {
   const struct cuda_conv_state *st = ctx->state;
-  TRY(cuda_conv_temp(ctx, f->batch * f->wide[0] * f->wide[1] * f->channels, image));
-  TRY(cuda_conv_temp(ctx, f->co * f->folded[0] * f->folded[1] * f->channels, filter));
+  TRY(cuda_conv_temp(ctx, f->batch * f->lines * f->out[1] * f->channels, image));
+  TRY(cuda_conv_temp(ctx, f->co * f->rows * f->channels, filter));
   unsigned blocks = cuda_blocks(cuda_ctx(ctx), filter->n);
-  TRY(launch(ctx, st->folds.image, f, &t->image, image, (unsigned)(f->batch * f->wide[0])));
+  TRY(launch(ctx, st->folds.image, f, &t->image, image, (unsigned)(f->batch * f->lines)));
   if (k->kind == CONV_FORWARD) TRY(launch(ctx, st->folds.filter, f, &t->filter, filter, blocks));
   TRY(cuda_conv_queue(ctx, k, image, filter, &t->result, workspace));
   return k->kind == CONV_FORWARD ? NULL : launch(ctx, st->folds.back, f, filter, &t->filter, blocks);

@@ -3,7 +3,7 @@
 #include "device/cuda/cuda_kernel.h"
 #include "ops/nn/batch_norm.h"
 
-enum { WARP = 32, ENOUGH_BLOCKS = 512, BLOCKS_TO_APPLY = 1024, ROWS_A_THREAD = 4, WIDE_BYTES = 16 };
+enum { WARP = 32, ENOUGH_BLOCKS = 264, ROWS_A_THREAD = 4, WIDE_BYTES = 16 };
 enum cuda_width { ONE, WIDE, WIDTHS }; /* channels that a thread serves: one, or 16 bytes of them */
 
 struct cuda_norm {
@@ -62,7 +62,8 @@ static shoal_status norm_grad_init(struct kernel_init *ki, void *state) {
 
 struct cuda_norm_rows { /* as norm.cu has it */
   int64_t rows, channels;
-  int32_t columns, pieces, down;
+  int32_t columns, pieces, down, longer, last, missing;
+  int64_t each;
 };
 struct cuda_norm_cut {
   struct cuda_norm_rows r;
@@ -70,25 +71,33 @@ struct cuda_norm_cut {
   unsigned across; /* blocks side by side */
 };
 
-/* As many blocks as a card can have at once, and no more than there are rows for. Nothing here asks for the card's
- * size: where sums are cut decides their last bits. */
+/* Groups of rows next to each other, as many as a block has, go to the pieces in turn. */
+static void share_out(struct cuda_norm_rows *r, int64_t height) {
+  int64_t groups = (r->rows + height - 1) / height;
+  r->each = groups / r->pieces * height;
+  r->longer = (int32_t)(groups % r->pieces);
+  r->last = (int32_t)((groups + r->pieces - 1) % r->pieces);
+  r->missing = (int32_t)(groups * height - r->rows);
+}
+
+/* As many blocks as a card of some 130 multiprocessors has at once: more would have more to join. Nothing here asks for
+ * the card's size: where sums are cut decides their last bits. */
 static struct cuda_norm_cut cut(const struct norm_matrix *m, shoal_dtype type, uintptr_t addresses) {
   int64_t each = WIDE_BYTES / (int64_t)dtype_size(type);
-  struct cuda_norm_cut c = {.r = {m->rows, m->channels, 1, 1, 1}};
+  struct cuda_norm_cut c = {.r = {.rows = m->rows, .channels = m->channels, .columns = 1, .down = 1}};
   c.width = m->channels % each == 0 && addresses % WIDE_BYTES == 0 ? WIDE : ONE;
   int64_t threads = c.width == WIDE ? m->channels / each : m->channels;
   while (c.r.columns < WARP && c.r.columns < threads) c.r.columns *= 2;
   c.across = (unsigned)((threads + c.r.columns - 1) / c.r.columns);
   int64_t height = CUDA_BLOCK / c.r.columns, most = MAX(ENOUGH_BLOCKS / MAX(c.across, 1), 1);
   c.r.pieces = (int32_t)MAX(1, MIN(most, m->rows / (height * ROWS_A_THREAD)));
+  share_out(&c.r, height);
   return c;
 }
 
-/* The other way, with pieces of some rows: nothing is joined there. */
+/* The same the other way. */
 static struct cuda_norm_cut turn_back(const struct cuda_norm_cut *of) {
   struct cuda_norm_cut c = *of;
-  int64_t height = CUDA_BLOCK / c.r.columns, most = MAX(BLOCKS_TO_APPLY / MAX(c.across, 1), 1);
-  c.r.pieces = (int32_t)MAX(1, MIN(most, c.r.rows / (height * ROWS_A_THREAD)));
   c.r.down = 0;
   return c;
 }
@@ -188,7 +197,7 @@ static shoal_status run_last(struct kernel_ctx *ctx, const struct norm_matrix *m
 static shoal_status run_nothing(struct kernel_ctx *ctx, const struct norm_matrix *m) {
   const struct cuda_norm *st = ctx->state;
   struct cuda_norm_ends e = ends(ctx, st);
-  struct cuda_norm_rows r = {m->rows, m->channels, 1, 1, 0};
+  struct cuda_norm_rows r = {.rows = m->rows, .channels = m->channels, .columns = 1, .pieces = 1};
   return cuda_run_each(ctx, st->nothing, m->channels, (void *[]){&e, &r});
 }
 

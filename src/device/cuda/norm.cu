@@ -8,38 +8,20 @@
 #include "types.cuh"
 
 enum { WARP = 32, THREADS = 256 };
-#ifndef NORM_MORE
-#define NORM_MORE 1 /* times as many rows at once */
-#endif
-#ifndef NORM_RESIDENT
-#define NORM_RESIDENT 3 /* blocks of a multiprocessor, where much is kept in registers */
-#endif
-
-/* Of n numbers: their mean, and the sum of squared distances from it. */
-struct norm_spread {
-  float n, mean, squares;
-};
-
-__device__ inline norm_spread join(norm_spread a, norm_spread b) {
-  float n = a.n + b.n, apart = b.mean - a.mean;
-  if (b.n == 0) return a;
-  if (a.n == 0) return b;
-  return {n, a.mean + apart * (b.n / n), a.squares + b.squares + apart * apart * (a.n * b.n / n)};
-}
 
 struct norm_rows { /* as kernels_norm.c fills it: a block has `columns` threads side by side, each of V channels */
   int64_t rows, channels;
   int32_t columns, pieces, down; /* down: from the last row to the first */
+  int32_t longer, last, missing; /* pieces before `longer` have a group of rows more; `last` has fewer in its last */
+  int64_t each;                  /* rows of the others */
 };
 
 __device__ inline int height_of(const norm_rows &r) { return THREADS / r.columns; }
 
-/* How many rows a piece has: of so many next to each other those of its turn. */
-__device__ inline int64_t rows_in(const norm_rows &r, int32_t piece) {
-  int64_t height = height_of(r), groups = (r.rows + height - 1) / height;
-  if (piece >= groups) return 0;
-  int64_t mine = (groups - 1 - piece) / r.pieces + 1;
-  return mine * height - ((groups - 1) % r.pieces == piece ? groups * height - r.rows : 0);
+/* How many rows a piece has: of groups of rows next to each other those of its turn. */
+__device__ inline float rows_in(const norm_rows &r, int32_t piece) {
+  int64_t n = r.each + (piece < r.longer ? height_of(r) : 0) - (piece == r.last ? r.missing : 0);
+  return (float)n;
 }
 
 /* Where the parts of a piece are: [pieces][2][channels]. */
@@ -58,9 +40,6 @@ struct norm_thread {
     first = blockIdx.y * (int64_t)height_of(r) + row;
     step = (int64_t)r.pieces * height_of(r);
   }
-  __device__ inline int64_t count(const norm_rows &r) const {
-    return first < r.rows ? (r.rows - 1 - first) / step + 1 : 0;
-  }
 };
 
 /* Where element 0 of a thread's channels in its i-th row is. */
@@ -69,9 +48,8 @@ __device__ inline int64_t place_of(const norm_rows &r, const norm_thread &t, int
 }
 
 /* get(place) of each row, and use(place, what was got); N rows are asked for before they are used. */
-template <int ROWS, class G, class F>
+template <int N, class G, class F>
 __device__ inline void sweep(const norm_rows &r, const norm_thread &t, G get, F use) {
-  enum { N = ROWS * NORM_MORE };
   int64_t i = t.first;
   for (; i + (N - 1) * t.step < r.rows; i += N * t.step) {
     decltype(get(i)) got[N];
@@ -109,14 +87,28 @@ template <int V, class T> __device__ inline void write(T *to, int64_t at, const 
 
 /* ---- sums ---- */
 
-/* Means, then squares, of a piece. */
+/* Adds up what the rows of a block have found: N sums of each of its columns, in those of its first row. */
+template <int N> __device__ inline void add_rows(float (&sums)[N], const norm_thread &t, const norm_rows &r) {
+  __shared__ float parts[N][THREADS];
+#pragma unroll
+  for (int k = 0; k < N; k++) parts[k][threadIdx.x] = sums[k];
+  for (int half = height_of(r) / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (t.row < half)
+#pragma unroll
+      for (int k = 0; k < N; k++) parts[k][threadIdx.x] += parts[k][threadIdx.x + half * r.columns];
+  }
+#pragma unroll
+  for (int k = 0; k < N; k++) sums[k] = parts[k][threadIdx.x];
+}
+
+/* Means, then sums of squared distances from them, of a piece. What is added up are distances from its first row. */
 template <class T, int V> __device__ inline void sum_rows(const T *x, float *out, const norm_rows &r) {
-  __shared__ norm_spread parts[THREADS][V];
   norm_thread t(r, V);
-  float first[V], sum[V], squares[V];
-  for (int k = 0; k < V; k++) first[k] = sum[k] = squares[k] = 0;
-  if (t.channel < r.channels && t.first < r.rows) {
-    pack_of<T, V> p = read<V>(x, place_of(r, t, t.first)).apart();
+  float first[V], sums[2 * V];
+  for (int k = 0; k < V; k++) first[k] = sums[k] = sums[V + k] = 0;
+  if (t.channel < r.channels) {
+    pack_of<T, V> p = read<V>(x, place_of(r, t, t.first - t.row)).apart();
     for (int k = 0; k < V; k++) first[k] = load(p.v[k]);
     sweep<4>(
         r, t, [&](int64_t at) { return read<V>(x, at); },
@@ -124,25 +116,18 @@ template <class T, int V> __device__ inline void sum_rows(const T *x, float *out
           pack_of<T, V> p = raw.apart();
           for (int k = 0; k < V; k++) {
             float v = load(p.v[k]) - first[k];
-            sum[k] += v;
-            squares[k] += v * v;
+            sums[k] += v;
+            sums[V + k] += v * v;
           }
         });
   }
-  float n = (float)t.count(r);
-  for (int k = 0; k < V; k++) {
-    float mean = n ? sum[k] / n : 0;
-    parts[threadIdx.x][k] = {n, first[k] + mean, fmaxf(squares[k] - sum[k] * mean, 0)};
-  }
-  for (int half = height_of(r) / 2; half > 0; half /= 2) {
-    __syncthreads();
-    for (int k = 0; k < V && t.row < half; k++)
-      parts[threadIdx.x][k] = join(parts[threadIdx.x][k], parts[threadIdx.x + half * r.columns][k]);
-  }
+  add_rows(sums, t, r);
   if (t.row || t.channel >= r.channels) return;
+  float n = rows_in(r, blockIdx.y);
   for (int k = 0; k < V; k++) {
-    out[part_of(r, blockIdx.y, 0, t.channel + k)] = parts[t.column][k].mean;
-    out[part_of(r, blockIdx.y, 1, t.channel + k)] = parts[t.column][k].squares;
+    float mean = sums[k] / n;
+    out[part_of(r, blockIdx.y, 0, t.channel + k)] = first[k] + mean;
+    out[part_of(r, blockIdx.y, 1, t.channel + k)] = fmaxf(sums[V + k] - sums[k] * mean, 0);
   }
 }
 
@@ -192,12 +177,11 @@ __device__ inline pack_of<T, V> gradient(const norm_back<T> &b, int64_t at, cons
 /* Of a gradient: sums of dy, and of dy * (x - mean). */
 template <class T, int V, int G>
 __device__ inline void sum_back_rows(const norm_back<T> &b, float *out, const norm_rows &r) {
-  __shared__ float parts[THREADS][2 * V];
   norm_thread t(r, V);
-  float sum[V], product[V], centre[V], factor[V], offset[V];
+  float sums[2 * V], centre[V], factor[V], offset[V];
   for (int k = 0; k < V; k++) {
     bool there = t.channel < r.channels;
-    sum[k] = product[k] = 0;
+    sums[k] = sums[V + k] = 0;
     centre[k] = there ? b.mean[t.channel + k] : 0;
     factor[k] = there && G == BY_X ? b.scale[t.channel + k] / sqrtf(b.variance[t.channel + k] + b.epsilon) : 0;
     offset[k] = there && G == BY_X ? b.offset[t.channel + k] : 0;
@@ -208,25 +192,18 @@ __device__ inline void sum_back_rows(const norm_back<T> &b, float *out, const no
         [&](int64_t at, const norm_got<T, V, G> &g) {
           pack_of<T, V> x = g.x.apart(), d = gradient(b, at, g);
           for (int k = 0; k < V; k++) {
-            float c = load(x.v[k]) - centre[k], v = G != BY_X || is_let<T>(c, factor[k], offset[k]) ? load(d.v[k]) : 0;
-            sum[k] += v;
-            product[k] += v * c;
+            float c = load(x.v[k]) - centre[k];
+            float v = G != BY_X || is_let<T>(c, factor[k], offset[k]) ? load(d.v[k]) : 0;
+            sums[k] += v;
+            sums[V + k] += v * c;
           }
         });
   }
-  for (int k = 0; k < V; k++) {
-    parts[threadIdx.x][k] = sum[k];
-    parts[threadIdx.x][V + k] = product[k];
-  }
-  for (int half = height_of(r) / 2; half > 0; half /= 2) {
-    __syncthreads();
-    for (int k = 0; k < 2 * V && t.row < half; k++)
-      parts[threadIdx.x][k] += parts[threadIdx.x + half * r.columns][k];
-  }
+  add_rows(sums, t, r);
   if (t.row || t.channel >= r.channels) return;
   for (int k = 0; k < V; k++) {
-    out[part_of(r, blockIdx.y, 0, t.channel + k)] = parts[t.column][k];
-    out[part_of(r, blockIdx.y, 1, t.channel + k)] = parts[t.column][V + k];
+    out[part_of(r, blockIdx.y, 0, t.channel + k)] = sums[k];
+    out[part_of(r, blockIdx.y, 1, t.channel + k)] = sums[V + k];
   }
 }
 
@@ -239,19 +216,26 @@ struct norm_ends { /* as kernels_norm.c fills it */
   int32_t training;
 };
 
-__device__ inline norm_spread join_pieces(const norm_ends &e, const norm_rows &r, int64_t channel) {
-  norm_spread all = {0, 0, 0};
-#pragma unroll 4
+/* The sum of what the lanes of a warp have, in all of them. */
+__device__ inline float sum_lanes(float v) {
+  for (int d = WARP / 2; d > 0; d /= 2) v += __shfl_xor_sync(~0u, v, d);
+  return v;
+}
+
+/* The mean of all pieces; then what each has around it. */
+__device__ inline void join_pieces(const norm_ends &e, const norm_rows &r, int64_t channel, float *mean,
+                                   float *squares) {
+  float sum = 0, around = 0;
+#pragma unroll 8
+  for (int32_t p = threadIdx.x % WARP; p < r.pieces; p += WARP)
+    sum += rows_in(r, p) * e.parts[part_of(r, p, 0, channel)];
+  *mean = sum_lanes(sum) / (float)r.rows;
+#pragma unroll 8
   for (int32_t p = threadIdx.x % WARP; p < r.pieces; p += WARP) {
-    float n = (float)rows_in(r, p);
-    all = join(all, {n, e.parts[part_of(r, p, 0, channel)], e.parts[part_of(r, p, 1, channel)]});
+    float apart = e.parts[part_of(r, p, 0, channel)] - *mean;
+    around += e.parts[part_of(r, p, 1, channel)] + rows_in(r, p) * apart * apart;
   }
-  for (int d = WARP / 2; d > 0; d /= 2) {
-    norm_spread other = {__shfl_down_sync(~0u, all.n, d), __shfl_down_sync(~0u, all.mean, d),
-                    __shfl_down_sync(~0u, all.squares, d)};
-    all = join(all, other);
-  }
-  return all;
+  *squares = sum_lanes(around);
 }
 
 /* The running statistics after this batch; the variance is that of the population behind the sample. */
@@ -264,11 +248,11 @@ __device__ inline void blend(const norm_ends &e, const norm_rows &r, int64_t c, 
 extern "C" __global__ void norm_finish(norm_ends e, norm_rows r) {
   int64_t c = blockIdx.x * (int64_t)(blockDim.x / WARP) + threadIdx.x / WARP;
   if (c >= r.channels) return;
-  norm_spread all = {0, 0, 0};
-  if (e.training) all = join_pieces(e, r, c);
+  float mean = 0, squares = 0;
+  if (e.training) join_pieces(e, r, c, &mean, &squares);
   if (threadIdx.x % WARP) return;
-  float mean = e.training ? all.mean : e.old_mean[c];
-  float variance = e.training ? all.squares / (float)r.rows : e.old_variance[c];
+  if (!e.training) mean = e.old_mean[c];
+  float variance = e.training ? squares / (float)r.rows : e.old_variance[c];
   if (e.training) {
     blend(e, r, c, mean, variance);
   } else {
@@ -300,18 +284,15 @@ extern "C" __global__ void norm_back_finish(norm_back_ends e, norm_rows r) {
   int64_t c = blockIdx.x * (int64_t)(blockDim.x / WARP) + threadIdx.x / WARP;
   if (c >= r.channels) return;
   float sum = 0, product = 0;
-#pragma unroll 4
+#pragma unroll 8
   for (int32_t p = threadIdx.x % WARP; p < r.pieces; p += WARP) {
     sum += e.parts[part_of(r, p, 0, c)];
     product += e.parts[part_of(r, p, 1, c)];
   }
-  for (int d = WARP / 2; d > 0; d /= 2) {
-    sum += __shfl_down_sync(~0u, sum, d);
-    product += __shfl_down_sync(~0u, product, d);
-  }
+  sum = sum_lanes(sum);
+  product = sum_lanes(product);
   if (threadIdx.x % WARP) return;
-  if (c < 2) *e.nothing[c] = 0;
-  if (r.channels == 1) *e.nothing[1] = 0;
+  if (c == 0) *e.nothing[0] = *e.nothing[1] = 0;
   float variance = e.variance[c] + e.epsilon, inverse = 1 / sqrtf(variance);
   e.doffset[c] = sum;
   e.dscale[c] = product * inverse;
@@ -383,7 +364,7 @@ __device__ inline void apply_back(const norm_back<T> &b, T *dx, const float *fac
       });
 }
 
-#define FEW extern "C" __global__ void __launch_bounds__(THREADS, NORM_RESIDENT)
+#define FEW extern "C" __global__ void __launch_bounds__(THREADS, 2)
 #define MANY extern "C" __global__ void __launch_bounds__(THREADS, 4)
 #define NORM_APPLY_OF(T, how, V, name, E)                                                                    \
   MANY name##_##how##_##T(const T *x, const T *side, T *y, const float *mean, const float *factor,         \

@@ -40,6 +40,9 @@ int shoal_server_serve(shoal_server *server) {
     pthread_join(t, NULL);
     stop_signals_leave();
   }
+  shoal_status why = shoal_server_failure(server);
+  bool failed = why != NULL;
+  shoal_status_free(why);
   shoal_server_stop(server);
-  return s.drained ? SHOAL_EXIT_RETRY : 0;
+  return failed ? 1 : s.drained ? SHOAL_EXIT_RETRY : 0;
 }

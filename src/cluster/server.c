@@ -295,7 +295,7 @@ static shoal_status read_config(const shoal_server_options *o, struct session_co
 
 enum { SESSION_STARTUP_MS = 300000 }; /* how long a session waits for tasks that are not there, unless told */
 
-static void not_whole(void *arg, shoal_status why) {
+static void end_by_itself(void *arg, shoal_status why) {
   struct shoal_server *s = arg;
   pthread_mutex_lock(&s->lock);
   status_merge(&s->failure, why);
@@ -384,7 +384,8 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   if (o->coordination_service) TRY(coordinate(s));
   s->master.startup_timeout_ms = o->startup_timeout_ms ? o->startup_timeout_ms : SESSION_STARTUP_MS;
   /* Before the first request can come: it may be the session that ends the roll call. */
-  s->startup = s->master.startup = startup_new(&s->spec, s->task, s->tls, MAX(o->startup_timeout_ms, 0), not_whole, s);
+  s->startup = s->master.startup =
+      startup_new(&s->spec, s->task, s->tls, MAX(o->startup_timeout_ms, 0), end_by_itself, s);
   struct rpc_server_options ro = {.host = bind_host,
                                   .port = port,
                                   .tls = s->tls,
@@ -488,6 +489,18 @@ static void server_sweep(struct shoal_server *s) {
   worker_sweep(s->worker, connected, s);
 }
 
+/* A device that is lost comes back with a new process: whoever started this one is to start another. Clients see a task
+ * that is gone, and go on from their last checkpoint when it is there again. */
+static void look_for_lost(struct shoal_server *s) {
+  struct worker *w = s->worker;
+  for (int i = 0; i < w->n_devices; i++) {
+    if (!atomic_load(&w->devices[i]->lost)) continue;
+    LOGE("%s is lost to this process, which ends", w->devices[i]->name);
+    end_by_itself(s, INTERNAL("%s is lost to this process; started again it has it again", w->devices[i]->name));
+    return;
+  }
+}
+
 void shoal_server_join(shoal_server *s) {
   static const int64_t LOOK_NS = 1000000000;
   pthread_mutex_lock(&s->lock);
@@ -498,6 +511,7 @@ void shoal_server_join(shoal_server *s) {
     pthread_mutex_unlock(&s->lock);
     tidy(s, &tidied);
     server_sweep(s);
+    look_for_lost(s);
     bool over = server_job_over(s, &seen);
     pthread_mutex_lock(&s->lock);
     s->quit = s->quit || over;

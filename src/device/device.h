@@ -18,6 +18,7 @@
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -137,6 +138,7 @@ struct device {
   struct pool *intra;             /* for loops inside kernels; shared between devices of a process */
   void *impl;                     /* the type's */
   struct device_gate *gate;       /* of steps; NULL: its memory is the host's */
+  atomic_bool lost;               /* nothing will run there any more, until the process is started again */
   const struct file_roots *files; /* base/file_root.h: what kernels here may open; NULL: anything */
 };
 

@@ -50,6 +50,7 @@ struct cuda_held_list { /* cuda_held.c */
 
 struct cuda_device {
   const struct cuda_api *api;
+  atomic_bool *lost; /* the device's */
   CUcontext context;
   int multiprocessors;
   pthread_mutex_t lock;

@@ -274,6 +274,7 @@ static shoal_status cuda_start(struct device *d, const struct device_options *o)
   pthread_mutex_init(&c->lock, NULL);
   pthread_cond_init(&c->released, NULL);
   c->api = cuda_api(NULL);
+  c->lost = &d->lost;
   d->impl = c;
   shoal_status s = start(c, d, o);
   if (s) {

@@ -47,11 +47,18 @@ static void give(struct cuda_told *w) {
   cuda_unlock(w->of->c);
 }
 
+/* Errors of the card itself come to light here. */
+static shoal_status wait_for(struct cuda_device *c, CUevent event) {
+  int error = c->api->event_wait(event);
+  if (cuda_is_lost(error)) atomic_store(c->lost, true);
+  return cuda_status(error, "work on the card");
+}
+
 static void wait_and_tell(void *arg) {
   struct cuda_told *w = arg;
   struct cuda_device *c = w->of->c;
   cuda_enter(c->context);
-  shoal_status s = cuda_status(c->api->event_wait(w->event), "work on the card");
+  shoal_status s = wait_for(c, w->event);
   device_done done = w->done;
   void *told = w->arg;
   tensor_release(&w->tensor);
@@ -124,7 +131,7 @@ shoal_status cuda_finish(struct device *d) {
   cuda_lock(c);
   shoal_status s = mark_end(c, &w);
   cuda_unlock(c);
-  if (!s) s = cuda_status(c->api->event_wait(w->event), "work on the card");
+  if (!s) s = wait_for(c, w->event);
   if (!w) return s;
   cuda_let_go(c, w->held);
   give(w);

@@ -1,6 +1,7 @@
 /* The soft device: streams, copies, the type. See soft.h. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/latch.h"
 #include "base/mem.h"
@@ -123,10 +124,19 @@ struct soft_wait {
   void *arg;
 };
 
+/* A card that is lost, for tests: the first device to find the file that SHOAL_SOFT_LOST names takes it away, and is.
+ */
+static bool is_lost(struct device *d) {
+  const char *file = getenv("SHOAL_SOFT_LOST");
+  if (file && !unlink(file)) atomic_store(&d->lost, true);
+  return atomic_load(&d->lost);
+}
+
 static void tell(void *arg) {
   struct soft_wait w = *(struct soft_wait *)arg;
   free(arg);
   tensor_release(&w.from);
+  if (!w.status && is_lost(w.d)) w.status = INTERNAL("work on %s: the card is lost to this process", w.d->name);
   w.done(w.arg, w.status);
 }
 

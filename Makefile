@@ -37,12 +37,14 @@ need-tensorflow: need-packages
 demo: product ## a cluster on this machine trains on Fashion-MNIST: 1 parameter server, 2 workers
 	@tools/demo.sh $(BUILD)
 
-.PHONY: test check fuzzers
-test: need-tensorflow all fuzzers ## everything: units, TensorFlow side by side, clusters, fuzzing for seconds
+.PHONY: test check fuzzers races
+test: need-tensorflow all fuzzers races ## everything: units, TensorFlow side by side, clusters, fuzzing for seconds
 	@tools/python.sh tests/run.py --build $(BUILD) --fuzz-seconds $(FUZZ_SECONDS) --fuzz-seed 1 --again
 fuzzers:
 	@if command -v clang >/dev/null; then $(MAKE) --no-print-directory build-fuzz/build.ninja && ninja -C build-fuzz $@ soft_device; \
 	 else echo "there is no clang: fuzzing, and sanitizers on the soft device, are skipped"; fi
+races: build-tsan/build.ninja
+	@ninja -C build-tsan soft_device
 check: all ## the unit tests alone: a minute
 	@tools/python.sh tests/run.py --build $(BUILD) unit
 

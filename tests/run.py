@@ -10,7 +10,9 @@ shown only when something failed. Kinds, all by default:
   interop  tests/interop/harness.py over ops/*.py, and tests/interop/*_test.py: beside real TensorFlow
   cluster  tests/cluster/*_test.py: real server processes
   chaos    tests/chaos/*_test.py: real processes that are killed, stopped, cut off
-  soft     what runs on the soft device, in the build of the fuzz targets: under Address- and UndefinedBehaviorSanitizer
+  soft     what runs on the soft device, twice: in the build of the fuzz targets, under Address- and
+           UndefinedBehaviorSanitizer, and in build-tsan, under ThreadSanitizer. What a sanitizer reports in any process
+           that a test starts is a failure of the test, whatever that makes of it
   fuzz     build-fuzz/fuzz/*_fuzz, each for --fuzz-seconds from its corpus in tests/fuzz/corpus/NAME; with --fuzz-seed the
            same inputs each time, so that a failure is a change's and not chance's
 
@@ -27,6 +29,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -44,6 +47,7 @@ class Job:
         self.missing = missing  # why it is skipped, where there is no command
         self.timeout = TIMEOUT[kind] + seconds
         self.exclusive = exclusive  # uses all cores by itself
+        self.watched = None  # by a sanitizer: the variable with its options, and those
 
 
 def tap(text):
@@ -70,9 +74,22 @@ def off_plan(text, counts):
 
 
 def run(job):
+    if not job.watched:
+        return run_once(job, {})
+    with tempfile.TemporaryDirectory() as folder:
+        variable, options = job.watched
+        counts, skipped, text, seconds = run_once(job, {variable: f"{options} log_path={folder}/report"})
+        for name in sorted(os.listdir(folder)):
+            with open(os.path.join(folder, name), errors="replace") as f:
+                text += f"\n{job.name}: {name}\n{f.read()}"
+        counts[1] += len(os.listdir(folder))
+        return counts, skipped, text, seconds
+
+
+def run_once(job, env):
     start = time.time()
     with subprocess.Popen(job.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True,
-                          errors="replace", env={**os.environ, **NO_CARDS, **job.env}, start_new_session=True) as p:
+                          errors="replace", env={**os.environ, **NO_CARDS, **job.env, **env}, start_new_session=True) as p:
         timer = threading.Timer(job.timeout, lambda: os.killpg(p.pid, 9))
         timer.start()
         text, logged = p.communicate()
@@ -99,17 +116,43 @@ def python_job(kind, path, have_tensorflow):
     return Job(kind, name, None if needs and not have_tensorflow else [sys.executable, path])
 
 
+# Where the soft device is watched: the build, its sanitizer's options, why it may not be there.
+WATCHED = [
+    ("build-fuzz", ("ASAN_OPTIONS", ""), "there is no such build, for want of clang: make deps"),
+    ("build-tsan", ("TSAN_OPTIONS", f"suppressions={ROOT}/tools/tsan.supp history_size=4"), "there is no such build: make test"),
+]
+
+
+def plain_layout():
+    """Addresses as they were before kernels drew more bits of them: gcc 12's ThreadSanitizer knows no others."""
+    command = ["setarch", "-R"]
+    try:
+        return command if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0 else []
+    except OSError:
+        return []
+
+
 def soft_jobs(have_tensorflow):
-    """The programs for the soft device that the fuzz targets' build has, and the tests that start its servers or load it."""
-    build = os.path.join(ROOT, "build-fuzz")
-    if not os.path.exists(os.path.join(build, "shoal")):
-        return [Job("soft", "sanitizers on the soft device", None, missing="there is no such build, for want of clang: make deps")]
-    jobs = [Job("soft", f"build-fuzz: {os.path.basename(p)}", [p], {"CMOCKA_MESSAGE_OUTPUT": "TAP"})
-            for p in sorted(glob.glob(os.path.join(build, "tests", "*_test")))]
-    for path in ("interop/soft_device_test.py", "cluster/soft_device_test.py"):
-        job = python_job("soft", os.path.join(ROOT, "tests", path), have_tensorflow)
-        job.name, job.env = f"build-fuzz: {job.name}", {"SHOAL_BUILD": build, "SHOAL_LIBRARY": os.path.join(build, "libshoal.so")}
-        jobs.append(job)
+    """The programs for the soft device that builds with sanitizers have, and the tests that start their servers or load
+    them. ThreadSanitizer's is not for loading into Python: ops are sent to a server."""
+    jobs = []
+    for name, watched, missing in WATCHED:
+        build = os.path.join(ROOT, name)
+        if not os.path.exists(os.path.join(build, "shoal")):
+            jobs.append(Job("soft", f"{name}: the soft device under a sanitizer", None, missing=missing))
+            continue
+        of = [Job("soft", os.path.basename(p), [p], {"CMOCKA_MESSAGE_OUTPUT": "TAP"})
+              for p in sorted(glob.glob(os.path.join(build, "tests", "*device*_test")))]
+        of += [python_job("soft", os.path.join(ROOT, "tests", path), have_tensorflow)
+               for path in ("interop/soft_device_test.py", "cluster/soft_device_test.py")]
+        for job in of:
+            job.name, job.watched = f"{name}: {job.name}", watched
+            job.env = {**job.env, "SHOAL_BUILD": build}
+            if name != "build-tsan":
+                job.env["SHOAL_LIBRARY"] = os.path.join(build, "libshoal.so")
+            elif job.command:
+                job.command = [*plain_layout(), *job.command]
+        jobs += of
     return jobs
 
 

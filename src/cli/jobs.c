@@ -89,12 +89,16 @@ struct job_file *job_file_open(const char *cluster, const char *program) {
   return NULL;
 }
 
-void job_file_close(struct job_file *f) {
+void job_file_let_go(struct job_file *f) {
   if (!f) return;
-  unlinkat(f->folder, f->name, 0);
   close(f->fd);
   close(f->folder);
   free(f);
+}
+
+void job_file_close(struct job_file *f) {
+  if (f) unlinkat(f->folder, f->name, 0);
+  job_file_let_go(f);
 }
 
 static bool parse(char *text, struct job_entry *e) {

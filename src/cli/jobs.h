@@ -15,6 +15,8 @@ struct job_file;
  * done, which is no reason not to run it. */
 struct job_file *job_file_open(const char *cluster, const char *program);
 void job_file_close(struct job_file *f);
+/* Of a process that was forked from the one that closes it. */
+void job_file_let_go(struct job_file *f);
 
 /* The jobs that run, oldest first; returns how many. The caller frees the list and its strings by jobs_free(). */
 int jobs_find(struct job_entry **out);

@@ -37,7 +37,7 @@ static int wait_for_keeper(void) {
   return 128 + WTERMSIG(status);
 }
 
-static int run_watched(struct launch_job *j) {
+static int run_watched(struct launch_job *j, struct job_file *told) {
   static const int handed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
   int life[2];
   if (pipe2(life, O_CLOEXEC)) return report(ERRNO_STATUS(errno, "no pipe"));
@@ -56,6 +56,7 @@ static int run_watched(struct launch_job *j) {
     signal(SIGTTOU, SIG_IGN);
     int code = launch_run(j, life[0]);
     launch_job_release(j);
+    job_file_let_go(told);
     exit(code);
   }
   keeper = pid;
@@ -222,7 +223,7 @@ int launch_main(int argc, char **argv) {
   if (s) { /* nothing was begun */
     report(s);
     code = EXIT_USAGE;
-  } else code = run_watched(&j);
+  } else code = run_watched(&j, told);
   job_file_close(told);
   launch_job_release(&j);
   return code;

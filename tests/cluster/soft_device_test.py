@@ -27,6 +27,8 @@ SANITIZED = [
     ("cluster/state_test.py", ""),
     ("cluster/c_client_test.py", "on Shoal's servers"),
     ("cluster/matrix_test.py", "all shoal"),
+    ("interop/examples_test.py", "linear_regression"),
+    ("cluster/examples_test.py", "Strict"),
 ]
 
 if __name__ == "__main__":

@@ -97,12 +97,18 @@ def feed_names(feeds):
     return {t.name: (np.asarray(v), t.dtype.base_dtype.as_datatype_enum) for t, v in feeds.items()}
 
 
+def session(g):
+    """In this process; or, with $SHOAL_TARGET, on a server, where it has its variables to itself."""
+    target = os.environ.get("SHOAL_TARGET", "")
+    return shoal.Session(g, target=target, isolate_session_state=bool(target), inter_op_threads=1, intra_op_threads=2)
+
+
 def run_shoal(graph_def, runs):
     """The same of Shoal; a graph that is refused counts as the first run's error."""
     results = []
     try:
         g = shoal.Graph(graph_def)
-        with shoal.Session(g, inter_op_threads=1, intra_op_threads=2) as s:
+        with session(g) as s:
             for fetches, feeds in runs:
                 tensors = [t.name for t in fetches if fetchable(t)]
                 ops = [(t if isinstance(t, tf.Operation) else t.op).name for t in fetches if not fetchable(t)]
@@ -263,7 +269,7 @@ def mode_grad(case):
         raise Failure(f"TensorFlow's gradient fails: {theirs[1]}")
     theirs = regroup([None if b is None else ((b.values, b.indices, b.dense_shape) if isinstance(b, tf.IndexedSlices) else b)
                       for b in grads], theirs)
-    with shoal.Session(sg, inter_op_threads=1, intra_op_threads=2) as s:
+    with session(sg) as s:
         try:
             flat = [n for a in names if a for n in (a if isinstance(a, tuple) else (a,)) if n]
             fed = {t.name: np.asarray(v) for t, v in feeds.items()}  # what is fed cannot be fetched: indices of slices

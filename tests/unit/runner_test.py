@@ -1,4 +1,5 @@
-"""The test runner counts what is told: a skipped test is named, inside a plan or beside it; a lost one is a failure. And
+"""The test runner counts what is told: a skipped test is named, inside a plan or beside it; a lost one is a failure, and so
+is what a sanitizer reports. And
 tools/order.py finds calls that rest on the order of their arguments, tools/schema.py fields by bare numbers."""
 import contextlib
 import io
@@ -34,6 +35,14 @@ def test_lost_tests():
     for text in ("1..3\nok - a\nok - b # SKIP why\n", "1..1\nok - a\nok - b\n", "1..2\n", ""):
         counts, _, last = judged(text)
         assert counts[1] == 1 and last.startswith("a program: "), (text, counts, last)
+
+
+def test_reports_of_sanitizers():
+    for report, failed in (("", 0), ("echo a race >${TSAN_OPTIONS#*log_path=}.7;", 1)):
+        job = runner.Job("soft", "it", ["sh", "-c", report + "echo 'ok - a'"])
+        job.watched = ("TSAN_OPTIONS", "history_size=4")
+        counts, _, text, _ = runner.run(job)
+        assert counts == [1, failed, 0] and ("a race" in text) == bool(failed), (counts, text)
 
 
 def test_once_more_alone():

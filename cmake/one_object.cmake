@@ -10,8 +10,11 @@ add_library(shoal_inside STATIC ${STATIC_OBJECTS})
 if(NOT SHOAL_SANITIZE)
   set(STATIC_OBJECTS ${GEN}/shoal.o)
   set(to_one -r -nostdlib -Wl,--build-id=none)
-  if(CMAKE_C_COMPILER_TARGET AND CMAKE_C_COMPILER_ID STREQUAL "Clang")
+  set(objcopy ${CMAKE_OBJCOPY})
+  if(CMAKE_C_COMPILER_TARGET AND CMAKE_C_COMPILER_ID STREQUAL "Clang") # one compiler for all machines; an objcopy is of one
     list(APPEND to_one --target=${CMAKE_C_COMPILER_TARGET})
+    find_program(TARGET_OBJCOPY NAMES ${CMAKE_C_COMPILER_TARGET}-objcopy llvm-objcopy REQUIRED)
+    set(objcopy ${TARGET_OBJCOPY})
   endif()
   # What is to be optimised when it is linked, is so here: its names are the compiler's affair until then.
   if("${CMAKE_C_FLAGS}" MATCHES "-flto" OR CMAKE_INTERPROCEDURAL_OPTIMIZATION)
@@ -23,7 +26,7 @@ if(NOT SHOAL_SANITIZE)
   add_custom_command(
     OUTPUT ${STATIC_OBJECTS}
     COMMAND ${CMAKE_C_COMPILER} ${to_one} -o ${STATIC_OBJECTS} -Wl,--whole-archive $<TARGET_FILE:shoal_inside>
-    COMMAND ${CMAKE_OBJCOPY} --localize-hidden --wildcard --keep-global-symbol=shoal_* ${STATIC_OBJECTS}
+    COMMAND ${objcopy} --localize-hidden --wildcard --keep-global-symbol=shoal_* ${STATIC_OBJECTS}
     DEPENDS shoal_inside
     VERBATIM)
 endif()

@@ -197,7 +197,7 @@ void captured_release(struct captured *c) {
 }
 
 shoal_status captured_call(const struct captured *c, struct data_ctx *ctx, const struct tensor *in, int n_in,
-                           struct tensor *rets) {
+                           struct tensor *rets, int n_rets) {
   enum { INLINE = 8 };
   struct tensor space[INLINE];
   int n = n_in + c->n;
@@ -209,7 +209,7 @@ shoal_status captured_call(const struct captured *c, struct data_ctx *ctx, const
                       .deadline = DEADLINE_NEVER,
                       .session = "",
                       .depth = 1};
-  shoal_status s = function_call_sync(c->f, &step, args, n, rets);
+  shoal_status s = function_call_sync(c->f, &step, args, n, rets, n_rets);
   resource_mgr_unref(step.step_resources);
   if (args != space) free(args);
   return s;

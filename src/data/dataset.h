@@ -115,7 +115,7 @@ void captured_init(struct captured *c, struct function *f, struct function_runti
                    const struct tensor *const *args, int n);
 void captured_release(struct captured *c);
 shoal_status captured_call(const struct captured *c, struct data_ctx *ctx, const struct tensor *in, int n_in,
-                           struct tensor *rets);
+                           struct tensor *rets, int n_rets);
 
 /* ---- the kinds there are ---- */
 /* Each takes references of its own. types/shapes [n]: of the elements made. */

@@ -27,7 +27,7 @@ static shoal_status finish(struct generator_iter *g, struct data_ctx *ctx) {
   const struct captured *f = function_of(&g->head, FINISH);
   int n = function_rets(function_of(&g->head, INIT)->f), n_rets = function_rets(f->f);
   struct tensor *rets = mem_zalloc((size_t)MAX(n_rets, 1), sizeof *rets);
-  shoal_status s = captured_call(f, ctx, g->state, n, rets);
+  shoal_status s = captured_call(f, ctx, g->state, n, rets, n_rets);
   if (!s) tensors_release(rets, n_rets);
   free(rets);
   tensors_release(g->state, n);
@@ -50,12 +50,12 @@ static shoal_status generator_next(struct data_iterator *it, struct data_ctx *ct
   if (g->over) return NULL;
   if (!g->state) {
     struct tensor *state = mem_zalloc((size_t)MAX(function_rets(init->f), 1), sizeof *state);
-    shoal_status s = captured_call(init, ctx, NULL, 0, state);
+    shoal_status s = captured_call(init, ctx, NULL, 0, state, function_rets(init->f));
     if (s) free(state);
     TRY(s);
     g->state = state;
   }
-  shoal_status s = captured_call(next, ctx, g->state, function_rets(init->f), out);
+  shoal_status s = captured_call(next, ctx, g->state, function_rets(init->f), out, it->of->n);
   if (shoal_status_code(s) != SHOAL_OUT_OF_RANGE) return s;
   shoal_status_free(s);
   *end = g->over = true;

@@ -66,7 +66,7 @@ static int64_t unknown_size(const struct dataset *d) {
 static shoal_status call_for_int(const struct captured *f, struct data_ctx *ctx, const struct tensor *in, int n,
                                  const char *what, int64_t *out) {
   struct tensor r = {0};
-  TRY(captured_call(f, ctx, in, n, &r));
+  TRY(captured_call(f, ctx, in, n, &r, 1));
   shoal_status s = r.dtype != SHOAL_INT64 || r.rank ? INVALID("`%s` must return a scalar int64.", what) : NULL;
   if (!s) *out = *T_DATA(&r, const int64_t);
   tensor_release(&r);
@@ -116,7 +116,7 @@ static shoal_status start_window(struct keyed_iter *k, struct data_ctx *ctx, str
     s = dataset_to_tensor(g->held, &args[1]);
     g->held = NULL;
   }
-  if (!s) s = captured_call(function_of(&k->head, REDUCE), ctx, args, 2, &made);
+  if (!s) s = captured_call(function_of(&k->head, REDUCE), ctx, args, 2, &made, 1);
   if (!s) s = dataset_from_tensor(&made, &d);
   if (!s && (d->n != k->head.of->n || memcmp(d->types, k->head.of->types, (size_t)d->n * sizeof *d->types)))
     s = INVALID("`reduce_func` must return a dataset of the types it was said to give");
@@ -218,7 +218,7 @@ static shoal_status reduce(struct keyed_iter *k, struct data_ctx *ctx, const str
     struct tensor t, *state = mem_zalloc((size_t)MAX(n_state, 1), sizeof *state);
     shoal_status s = key_tensor(key, &t);
     if (!s) {
-      s = captured_call(init, ctx, &t, 1, state);
+      s = captured_call(init, ctx, &t, 1, state, n_state);
       tensor_release(&t);
     }
     if (s) {
@@ -231,7 +231,7 @@ static shoal_status reduce(struct keyed_iter *k, struct data_ctx *ctx, const str
   for (int i = 0; i < n_state; i++) tensor_move(&args[i], &state[i]);
   for (int i = 0; i < n; i++) tensor_move(&args[n_state + i], &element[i]);
   struct tensor *next = mem_zalloc((size_t)MAX(n_state, 1), sizeof *next);
-  shoal_status s = captured_call(f, ctx, args, n_state + n, next);
+  shoal_status s = captured_call(f, ctx, args, n_state + n, next, n_state);
   if (!s) {
     tensors_release(state, n_state);
     for (int i = 0; i < n_state; i++) tensor_move(&state[i], &next[i]);
@@ -258,7 +258,7 @@ static shoal_status reductions_next(struct data_iterator *it, struct data_ctx *c
   if (*end) return NULL;
   int n_state = function_rets(function_of(it, INIT)->f);
   struct element_group g = take_group(k, 0);
-  shoal_status s = captured_call(function_of(it, FINISH), ctx, g.state, n_state, out);
+  shoal_status s = captured_call(function_of(it, FINISH), ctx, g.state, n_state, out, it->of->n);
   group_release(&g, n_state);
   return s;
 }

@@ -71,7 +71,8 @@ static shoal_status map_next(struct data_iterator *it, struct data_ctx *ctx, str
   TRY(iterator_input(it, &in));
   struct tensor *element = element_new(in->of);
   shoal_status s = iterator_next(in, ctx, element, end);
-  if (!s && !*end) s = or_the_end(&mapped(it)->f, captured_call(&mapped(it)->f, ctx, element, in->of->n, out), end);
+  if (!s && !*end)
+    s = or_the_end(&mapped(it)->f, captured_call(&mapped(it)->f, ctx, element, in->of->n, out, it->of->n), end);
   element_free(element, in->of);
   return s;
 }
@@ -112,7 +113,7 @@ static void run_job(void *arg) {
   struct parallel_iter *p = j->of;
   struct data_ctx ctx = {.cancel = &p->cancel};
   bool end = false;
-  shoal_status s = captured_call(&mapped(&p->head)->f, &ctx, j->in, p->head.of->inputs[0]->n, j->out);
+  shoal_status s = captured_call(&mapped(&p->head)->f, &ctx, j->in, p->head.of->inputs[0]->n, j->out, p->head.of->n);
   s = or_the_end(&mapped(&p->head)->f, s, &end);
   pthread_mutex_lock(&p->lock);
   j->end = end;
@@ -244,10 +245,12 @@ struct filter_iter {
 };
 
 static shoal_status keep(const struct captured *f, struct data_ctx *ctx, const struct tensor *t, int n, bool *out) {
+  static const char wrong[] = "Filter predicate `f` must return a scalar bool.";
   struct tensor answer = tensor_none();
-  TRY(not_the_end(f, captured_call(f, ctx, t, n, &answer)));
+  if (function_rets(f->f) != 1) return INVALID("%s", wrong);
+  TRY(not_the_end(f, captured_call(f, ctx, t, n, &answer, 1)));
   shoal_status s = NULL;
-  if (answer.dtype != SHOAL_BOOL || answer.n != 1) s = INVALID("Filter predicate `f` must return a scalar bool.");
+  if (answer.dtype != SHOAL_BOOL || answer.n != 1) s = INVALID("%s", wrong);
   else *out = *T_DATA(&answer, bool);
   tensor_release(&answer);
   return s;
@@ -305,7 +308,7 @@ static shoal_status open_next(struct data_iterator *it, struct data_ctx *ctx, st
   TRY(iterator_input(it, &in));
   struct tensor *element = element_new(in->of), made = tensor_none();
   shoal_status s = iterator_next(in, ctx, element, end);
-  if (!s && !*end) s = not_the_end(&mapped(it)->f, captured_call(&mapped(it)->f, ctx, element, in->of->n, &made));
+  if (!s && !*end) s = not_the_end(&mapped(it)->f, captured_call(&mapped(it)->f, ctx, element, in->of->n, &made, 1));
   element_free(element, in->of);
   if (s || *end) return s;
   struct dataset *d;
@@ -396,7 +399,7 @@ static shoal_status scan_next(struct data_iterator *it, struct data_ctx *ctx, st
   shoal_status status = iterator_next(in, ctx, args + m->n_state, end);
   if (!status && !*end) {
     for (int i = 0; i < m->n_state; i++) tensor_move(&args[i], &s->state[i]);
-    status = not_the_end(&m->f, captured_call(&m->f, ctx, args, m->n_state + n_in, rets));
+    status = not_the_end(&m->f, captured_call(&m->f, ctx, args, m->n_state + n_in, rets, n_rets));
     tensors_release(args + m->n_state, n_in);
     for (int i = 0; !status && i < m->n_state; i++) {
       tensor_release(&s->state[i]);

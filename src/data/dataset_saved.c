@@ -35,7 +35,7 @@ static shoal_status begin_reading(struct saved_iter *it, struct data_ctx *ctx, c
   shoal_status s = dataset_snapshot_shards(run, d->compression, &spec, &shards);
   free(run);
   if (!s) s = dataset_to_tensor(shards, &in);
-  if (!s) s = captured_call(&d->reader, ctx, &in, 1, &out);
+  if (!s) s = captured_call(&d->reader, ctx, &in, 1, &out, 1);
   if (!s) s = dataset_from_tensor(&out, &made);
   if (!s && made->n != d->head.n)
     s = INVALID("The dataset of `reader_func` has %d components, %d are expected", made->n, d->head.n);
@@ -72,7 +72,7 @@ static shoal_status shard_of(const struct saved_dataset *d, struct data_ctx *ctx
   if (!d->shard.f) return NULL;
   struct tensor t = tensor_none();
   if (function_rets(d->shard.f) != 1) return INVALID("`shard_func` must return a scalar int64.");
-  TRY(captured_call(&d->shard, ctx, element, d->head.n, &t));
+  TRY(captured_call(&d->shard, ctx, element, d->head.n, &t, 1));
   shoal_status s = NULL;
   if (t.dtype != SHOAL_INT64 || t.n != 1) s = INVALID("`shard_func` must return a scalar int64.");
   else *out = *T_DATA(&t, const int64_t);

@@ -461,7 +461,9 @@ static void wake(void *arg, shoal_status s, struct tensor *rets) {
 }
 
 shoal_status function_call_sync(struct function *f, struct step *caller, const struct tensor *args, int n_args,
-                                struct tensor *rets) {
+                                struct tensor *rets, int n_rets) {
+  if (f->n_rets != n_rets)
+    return INVALID("Function %s returns %d values, where %d are expected", f->name, f->n_rets, n_rets);
   struct waiting w = {.rets = rets, .n_rets = f->n_rets};
   latch_init(&w.ended, 1);
   function_call(f, caller, args, n_args, wake, &w);

@@ -54,8 +54,9 @@ typedef void (*function_done)(void *arg, shoal_status s, struct tensor *rets);
 void function_call(struct function *f, struct step *caller, const struct tensor *args, int n_args, function_done done,
                    void *arg);
 /* The same, and waits: for kernels that run on threads of their own (dataset iterators), never on inter threads
- * of a step that the call itself needs. Without a step (NULL) the call has its own cancellation. */
+ * of a step that the call itself needs. Without a step (NULL) the call has its own cancellation. rets: room for n_rets;
+ * a function that gives another number of results is not called. */
 shoal_status function_call_sync(struct function *f, struct step *caller, const struct tensor *args, int n_args,
-                                struct tensor *rets);
+                                struct tensor *rets, int n_rets);
 
 #endif

@@ -198,6 +198,33 @@ def test_datasets_that_double():
     assert "65536" in refused(g, INVALID, run="n:0")
 
 
+def test_predicates_of_more_results():
+    """There is room for one answer: one of several does not write beside it."""
+    boolean = types_pb2.DT_BOOL
+    for op in ("FilterDataset", "TakeWhileDataset", "ParallelFilterDataset"):
+        for n in (0, 2, 40):
+            g = graph(("c", "Const", [], const(dims=[3])), ("one", "Const", [], {"dtype": ("type", types_pb2.DT_INT64), "value": (
+                "tensor", tensor_pb2.TensorProto(dtype=types_pb2.DT_INT64, int64_val=[1]))}))
+            f = function(g, "f", "Identity", {"T": ("type", FLOAT)})
+            f.node_def.add(name="yes", op="IsNan", input=["x"]).attr["T"].type = FLOAT
+            f.ret.clear()
+            del f.signature.output_arg[:]
+            for i in range(n):
+                f.signature.output_arg.add(name=f"y{i}", type=boolean)
+                f.ret[f"y{i}"] = "yes:y:0"
+            slices = g.node.add(name="slices", op="TensorSliceDataset", input=["c"])
+            slices.attr["Toutput_types"].list.type.append(FLOAT)
+            slices.attr["output_shapes"].list.shape.add()
+            kept = g.node.add(name="kept", op=op, input=["slices"] + ["one"] * op.startswith("Parallel"))
+            kept.attr["predicate"].func.name = "f"
+            kept.attr["Targuments"].list.SetInParent()
+            first = g.node.add(name="first", op="DatasetToSingleElement", input=["kept"])
+            for node in (kept, first):
+                node.attr["output_types"].list.type.append(FLOAT)
+                node.attr["output_shapes"].list.shape.add()
+            assert "scalar bool" in refused(g, INVALID, run="first:0")
+
+
 def test_masks_of_all_bits():
     one = ("o", "Const", [], {"dtype": ("type", types_pb2.DT_INT32), "value": ("tensor", tensor_pb2.TensorProto(
         dtype=types_pb2.DT_INT32, int_val=[1], tensor_shape={"dim": [{"size": 1}]}))})

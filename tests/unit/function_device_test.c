@@ -316,7 +316,7 @@ static float call_at(const struct place *here, struct function_runtime *function
                       .step_resources = resource_mgr_new("step"),
                       .deadline = DEADLINE_NEVER,
                       .session = ""};
-  ASSERT_OK(function_call_sync(f, &step, args, n, &out));
+  ASSERT_OK(function_call_sync(f, &step, args, n, &out, 1));
   float value = *T_DATA(&out, float);
   tensor_release(&out);
   resource_mgr_unref(step.step_resources);

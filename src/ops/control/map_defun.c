@@ -93,7 +93,7 @@ static shoal_status map(struct kernel_ctx *ctx) {
       if (!bad)
         elements_copy((shoal_dtype)t->dtype, args[i].data, (const char *)t->data + (size_t)row * bytes, args[i].n);
     }
-    if (!bad) bad = function_call_sync(s->s.f, ctx->step, args, n_in, rets);
+    if (!bad) bad = function_call_sync(s->s.f, ctx->step, args, n_in, rets, n_out);
     tensors_release(args, n_in);
     for (int i = 0; i < n_out && !bad; i++) bad = put(ctx, i, row, rows, &rets[i]);
     tensors_release(rets, n_out);

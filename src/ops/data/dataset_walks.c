@@ -52,7 +52,7 @@ static shoal_status reduce(struct dataset_walk *p, struct tensor *out) {
       tensor_move(&args[i], &out[i]);
       out[i] = tensor_none();
     }
-    s = captured_call(&f, &dc, args, n_state + n, out);
+    s = captured_call(&f, &dc, args, n_state + n, out, n_state);
     tensors_release(args, n_state + n);
   }
   free(args);

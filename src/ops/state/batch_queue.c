@@ -375,7 +375,7 @@ static shoal_status call_function(struct batch_queue *q, struct joined_batch *b,
                       .deadline = DEADLINE_NEVER,
                       .session = "",
                       .depth = c->depth + 1};
-  if (!s) s = function_call_sync(c->kind.f, &step, args, c->n_in, rets);
+  if (!s) s = function_call_sync(c->kind.f, &step, args, c->n_in, rets, c->n_out);
   resource_mgr_unref(step.step_resources);
   for (int i = 0; i < c->n_in; i++) tensor_release(&args[i]);
   free(args);

@@ -23,6 +23,8 @@ enum {
   DESC_TRANS_B = 4,
   DESC_EPILOGUE = 7,
   DESC_BIAS = 8,
+  DESC_AUX = 11,
+  DESC_AUX_LEAD = 12,
   LAYOUT_BATCH = 5,
   LAYOUT_STEP = 6,
   PREFERENCE_WORKSPACE = 1,
@@ -156,13 +158,15 @@ static shoal_status describe(struct blas_plan *p) {
                                                : type == TYPE_F32 ? COMPUTE_TF32
                                                                   : COMPUTE_F32;
   int32_t trans_a = p->of.trans_a, trans_b = p->of.trans_b;
-  static const int32_t epilogues[] = {1, 4, 6}; /* cublasLtEpilogue_t: by enum cuda_epilogue */
+  static const int32_t epilogues[] = {1, 4, 6, 64 | 128}; /* cublasLtEpilogue_t: by enum cuda_epilogue */
   const struct cuda_product *o = &p->of;
   TRY(blas_status(lt.desc_new(&p->desc, compute, type == TYPE_F64 ? TYPE_F64 : TYPE_F32), "a product"));
   TRY(blas_status(lt.desc_set(p->desc, DESC_TRANS_A, &trans_b, sizeof trans_b), "a product"));
   TRY(blas_status(lt.desc_set(p->desc, DESC_TRANS_B, &trans_a, sizeof trans_a), "a product"));
   int32_t epilogue = epilogues[o->epilogue];
   if (o->epilogue) TRY(blas_status(lt.desc_set(p->desc, DESC_EPILOGUE, &epilogue, sizeof epilogue), "a product"));
+  if (o->epilogue == CUDA_GELU_BACK)
+    TRY(blas_status(lt.desc_set(p->desc, DESC_AUX_LEAD, &o->n, sizeof o->n), "a product"));
   TRY(layout(type, o->trans_a ? o->k : o->m, o->trans_a ? o->m : o->k, o->batch, o->step_a, &p->a));
   TRY(layout(type, o->trans_b ? o->n : o->k, o->trans_b ? o->k : o->n, o->batch, o->step_b, &p->b));
   return layout(type, o->m, o->n, o->batch, o->step_c, &p->c);
@@ -187,11 +191,12 @@ static shoal_status ask(struct cuda_blas *b, struct blas_plan *p, struct blas_ch
 struct blas_operands {
   const void *a, *b;
   void *out;
-  const void *bias; /* NULL: none */
+  const void *more; /* the epilogue's; NULL: none */
 };
 
-static shoal_status set_bias(struct blas_plan *p, const struct blas_operands *o) {
-  return o->bias ? blas_status(lt.desc_set(p->desc, DESC_BIAS, &o->bias, sizeof o->bias), "a bias") : NULL;
+static shoal_status set_more(struct blas_plan *p, const struct blas_operands *o) {
+  int what = p->of.epilogue == CUDA_GELU_BACK ? DESC_AUX : DESC_BIAS;
+  return o->more ? blas_status(lt.desc_set(p->desc, what, &o->more, sizeof o->more), "an epilogue") : NULL;
 }
 
 static int multiply(struct cuda_device *c, const struct blas_plan *p, const struct blas_algo *algo,
@@ -246,7 +251,7 @@ static shoal_status choose(struct cuda_device *c, struct blas_plan *p, const str
   struct blas_choice ways[WAYS];
   int n = 0;
   TRY(describe(p));
-  TRY(set_bias(p, o));
+  TRY(set_more(p, o));
   TRY(ask(c->blas, p, ways, &n));
   int best = n > 1 && is_timed(c) ? fastest(c, p, ways, n, o) : 0;
   LOGD("a product of %lld by %lld by %lld is done in way %d of %d", (long long)p->of.m, (long long)p->of.k,
@@ -294,18 +299,18 @@ static uint32_t alignment(uintptr_t bits) {
   return bits & (MOST - 1) ? (uint32_t)(bits & -bits) : MOST;
 }
 
-shoal_status cuda_blas_run_with_bias(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,
-                                     const void *bias, void *out) {
+shoal_status cuda_blas_run_with(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,
+                                const void *more, void *out) {
   struct blas_plan *p;
-  const struct blas_operands o = {a, b, out, bias};
-  uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)out | (uintptr_t)bias;
+  const struct blas_operands o = {a, b, out, more};
+  uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)out | (uintptr_t)more;
   TRY(find_plan(c, of, alignment(all), &o, &p));
-  TRY(set_bias(p, &o));
+  TRY(set_more(p, &o));
   cuda_count_computed(c);
   return blas_status(multiply(c, p, &p->algo, &o), "a product");
 }
 
 shoal_status cuda_blas_run(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,
                            void *out) {
-  return cuda_blas_run_with_bias(c, of, a, b, NULL, out);
+  return cuda_blas_run_with(c, of, a, b, NULL, out);
 }

@@ -6,14 +6,19 @@
 
 struct kernel_ctx;
 
-enum cuda_epilogue { CUDA_PLAIN_PRODUCT, CUDA_WITH_BIAS, CUDA_WITH_BIAS_RELU };
+enum cuda_epilogue {
+  CUDA_PLAIN_PRODUCT,
+  CUDA_WITH_BIAS,
+  CUDA_WITH_BIAS_RELU,
+  CUDA_GELU_BACK /* times the derivative of GELU (its tanh form), of half precision; n is a multiple of 8 */
+};
 
 struct cuda_product { /* c = op(a) * op(b), row after row, `batch` times */
   shoal_dtype dtype;
   bool trans_a, trans_b;
   int64_t m, n, k;                       /* c is m by n, k are summed */
   int64_t batch, step_a, step_b, step_c; /* in elements; 0 repeats */
-  enum cuda_epilogue epilogue;           /* what is done to c before it is written; a bias has n numbers */
+  enum cuda_epilogue epilogue;           /* what is done to c before it is written */
 };
 
 /* Without the library cards still work; products stay on the CPU. */
@@ -23,7 +28,8 @@ bool cuda_blas_there(void);
 /* With the device's lock held, after cuda_use of what it takes. */
 shoal_status cuda_blas_run(struct cuda_device *c, const struct cuda_product *p, const void *a, const void *b,
                            void *out);
-shoal_status cuda_blas_run_with_bias(struct cuda_device *c, const struct cuda_product *p, const void *a, const void *b,
-                                     const void *bias, void *out);
+/* With what the epilogue takes: a bias, of n numbers, or what GELU was of, like c. */
+shoal_status cuda_blas_run_with(struct cuda_device *c, const struct cuda_product *p, const void *a, const void *b,
+                                const void *more, void *out);
 
 #endif

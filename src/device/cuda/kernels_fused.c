@@ -1,5 +1,5 @@
-/* A product with its bias, and perhaps Relu, in one kernel on a card: cuBLASLt's epilogues. The rewrite that makes
- * _FusedMatMul knows of other activations; those stay nodes of their own here. */
+/* A product with its bias, and perhaps Relu, or with the derivative of GELU, in one kernel on a card: cuBLASLt's
+ * epilogues. The rewrite that makes _FusedMatMul knows of other activations; those stay nodes of their own here. */
 #include <string.h>
 
 #include "device/cuda/cuda_blas.h"
@@ -32,7 +32,7 @@ static shoal_status fused_init(struct kernel_init *ki, void *state) {
 }
 
 static shoal_status product_of(const struct cuda_fused *st, const struct kernel_ctx *ctx, struct cuda_product *p) {
-  const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1), *bias = ctx_in(ctx, 2);
+  const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1);
   if (a->rank != 2 || b->rank != 2)
     return INVALID("In[0] and In[1] has different ndims: %s vs. %s", tensor_shape_str(a), tensor_shape_str(b));
   *p = (struct cuda_product){.dtype = (shoal_dtype)a->dtype,
@@ -45,30 +45,59 @@ static shoal_status product_of(const struct cuda_fused *st, const struct kernel_
                              .epilogue = st->epilogue};
   if (p->k != b->dims[st->trans_b])
     return INVALID("Matrix size-incompatible: In[0]: %s, In[1]: %s", tensor_shape_str(a), tensor_shape_str(b));
-  if (bias->rank != 1 || bias->dims[0] != p->n)
-    return INVALID("Must provide as many biases as the last dimension of the input tensor: %s vs. %s",
-                   tensor_shape_str(bias), tensor_shape_str(b));
-  return p->k ? NULL : UNIMPLEMENTED("a product of nothing with a bias, on a card");
+  return p->k ? NULL : UNIMPLEMENTED("a product of nothing with an epilogue, on a card");
 }
 
 static shoal_status queue(struct kernel_ctx *ctx, const struct cuda_product *p) {
   struct cuda_device *c = cuda_ctx(ctx);
   for (int i = 0; i < 3; i++) TRY(cuda_use(c, ctx_in(ctx, i)));
   TRY(cuda_use(c, &ctx->out[0]));
-  return cuda_blas_run_with_bias(c, p, ctx_in(ctx, 0)->data, ctx_in(ctx, 1)->data, ctx_in(ctx, 2)->data,
-                                 ctx->out[0].data);
+  return cuda_blas_run_with(c, p, ctx_in(ctx, 0)->data, ctx_in(ctx, 1)->data, ctx_in(ctx, 2)->data, ctx->out[0].data);
+}
+
+static shoal_status run_product(struct kernel_ctx *ctx, const struct cuda_product *p) {
+  struct tensor *out;
+  TRY(ctx_out_dims(ctx, 0, 2, (int64_t[]){p->m, p->n}, &out));
+  if (!out->n) return NULL;
+  cuda_lock(cuda_ctx(ctx));
+  shoal_status s = queue(ctx, p);
+  cuda_unlock(cuda_ctx(ctx));
+  return s;
 }
 
 static shoal_status fused_run(struct kernel_ctx *ctx) {
+  const struct tensor *bias = ctx_in(ctx, 2);
   struct cuda_product p;
-  struct tensor *out;
   TRY(product_of(ctx->state, ctx, &p));
-  TRY(ctx_out_dims(ctx, 0, 2, (int64_t[]){p.m, p.n}, &out));
-  if (!out->n) return NULL;
-  cuda_lock(cuda_ctx(ctx));
-  shoal_status s = queue(ctx, &p);
-  cuda_unlock(cuda_ctx(ctx));
-  return s;
+  if (bias->rank != 1 || bias->dims[0] != p.n)
+    return INVALID("Must provide as many biases as the last dimension of the input tensor: %s vs. %s",
+                   tensor_shape_str(bias), tensor_shape_str(ctx_in(ctx, 1)));
+  return run_product(ctx, &p);
+}
+
+/* ---- _MatMulGeluGrad ---- */
+
+static bool gelu_fits(const struct shoal_node *n) {
+  int64_t columns = 0;
+  shoal_status s = node_get_int(n, "columns", &columns);
+  shoal_status_free(s);
+  return cuda_blas_there() && columns > 0 && columns % 8 == 0;
+}
+
+static shoal_status gelu_init(struct kernel_init *ki, void *state) {
+  struct cuda_fused *st = state;
+  st->epilogue = CUDA_GELU_BACK;
+  TRY(node_get_bool(ki->node, "transpose_a", &st->trans_a));
+  return node_get_bool(ki->node, "transpose_b", &st->trans_b);
+}
+
+static shoal_status gelu_run(struct kernel_ctx *ctx) {
+  const struct tensor *x = ctx_in(ctx, 2);
+  struct cuda_product p;
+  TRY(product_of(ctx->state, ctx, &p));
+  if (x->n != p.m * p.n)
+    return INVALID("a product of %lld by %lld beside %s", (long long)p.m, (long long)p.n, tensor_shape_str(x));
+  return run_product(ctx, &p);
 }
 
 static const struct kernel_def fused[] = {{.device = "GPU",
@@ -80,4 +109,13 @@ static const struct kernel_def fused[] = {{.device = "GPU",
                                            .run = fused_run},
                                           {0}};
 
-const struct device_kernels cuda_fused_kernels[] = {{"_FusedMatMul", fused}, {0}};
+static const struct kernel_def gelu[] = {{.device = "GPU",
+                                          .type_attr = "T",
+                                          .types = DT(FLOAT16) | DT(BFLOAT16),
+                                          .fits = gelu_fits,
+                                          .state_size = sizeof(struct cuda_fused),
+                                          .init = gelu_init,
+                                          .run = gelu_run},
+                                         {0}};
+
+const struct device_kernels cuda_fused_kernels[] = {{"_FusedMatMul", fused}, {"_MatMulGeluGrad", gelu}, {0}};

@@ -421,5 +421,10 @@ static const struct op_row rows[] = {
      .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half, float}; num_args: int >= 0; "
               "fused_ops: list(string) = []; epsilon: float = 0.0001; leakyrelu_alpha: float = 0.2",
      .shape = matmul_shape, .kernels = fused_kernels},
+    /* (a * b) times the derivative of GELU (its tanh form) at x, which has as many elements: made by a rewrite for
+     * cards, which alone have a kernel. */
+    {"_MatMulGeluGrad", .in = "a: T, b: T, x: T", .out = "product: T",
+     .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half}; columns: int >= 1",
+     .shape = matmul_shape},
 };
 OP_FAMILY(matmul, rows);

@@ -2,6 +2,7 @@
  * that look at all keys, and causal ones: the mask is a constant, and every element of it is looked at. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "graph/fuse_layers.h"
@@ -124,23 +125,61 @@ static struct named_attr *attributes(const struct layer_found *l) {
   return attrs;
 }
 
-static bool make(struct fusing_layers *f, const struct layer_found *l) {
-  shoal_out in[] = {found_out(l, "q"), found_out(l, "k"), found_out(l, "v"), {0}, {0}, found_out(l, "dy")};
-  struct shoal_node *y = layer_node(f, l, "y", "_ShoalAttention", in, 3, attributes(l), ATTRS), *back = NULL;
+/* Along the last of three dimensions? */
+static bool is_last(shoal_out axis) {
+  const struct tensor *t = constant_of(axis);
+  return t && t->n == 1 && (constant_at(t, 0) == 2 || constant_at(t, 0) == -1);
+}
+
+/* Queries, keys and values are what one tensor was split into: that one; else node NULL. */
+static shoal_out split_from(const struct layer_found *l) {
+  shoal_out q = found_out(l, "q"), k = found_out(l, "k"), v = found_out(l, "v");
+  struct shoal_node *n = q.node;
+  if (!op_is(n->op, "Split") || k.node != n || v.node != n || n->n_out != 3 || !is_last(n->in[0]))
+    return (shoal_out){0};
+  return q.index == 0 && k.index == 1 && v.index == 2 ? n->in[1] : (shoal_out){0};
+}
+
+/* Gradients are joined as their tensors were split, and read by nothing else: the node that joins them. */
+static struct shoal_node *joined(struct fusing_layers *f, const struct layer_found *l) {
+  static const char *const names[] = {"dq", "dk", "dv"};
+  struct shoal_node *n = rewrite_only_consumer(f->r, found_node(l, "dq"));
+  if (!n || !op_is(n->op, "ConcatV2") || n->n_in != 4 || !is_last(n->in[3]) || n->control.n || f->became[n->id].node)
+    return NULL;
+  if (!str_equal(n->assigned, found_node(l, "dq")->assigned)) return NULL;
+  for (int i = 0; i < 3; i++)
+    if (n->in[i].node != found_node(l, names[i]) || rewrite_only_consumer(f->r, n->in[i].node) != n) return NULL;
+  return n;
+}
+
+static bool make_of(struct fusing_layers *f, const struct layer_found *l, const shoal_out *of, int n,
+                    struct shoal_node *join) {
+  shoal_out in[6];
+  memcpy(in, of, (size_t)n * sizeof *in);
+  struct shoal_node *y = layer_node(f, l, "y", "_ShoalAttention", in, n, attributes(l), ATTRS), *back = NULL;
   if (!y) return false;
-  in[3] = (shoal_out){y, 0};
-  in[4] = (shoal_out){y, 1};
-  if (l->back) back = layer_node(f, l, "dq", "_ShoalAttentionGrad", in, 6, attributes(l), ATTRS);
+  in[n] = (shoal_out){y, 0};
+  in[n + 1] = (shoal_out){y, 1};
+  in[n + 2] = found_out(l, "dy");
+  if (l->back) back = layer_node(f, l, "dq", "_ShoalAttentionGrad", in, n + 3, attributes(l), ATTRS);
   if (l->back && !back) {
     graph_remove(f->r->g, y);
     return false;
   }
   layer_becomes(f, l, "y", (shoal_out){y, 0});
-  if (!back) return true;
+  if (join) f->became[join->id] = (shoal_out){back, 0};
+  if (!back || join) return true;
   layer_becomes(f, l, "dq", (shoal_out){back, 0});
   layer_becomes(f, l, "dk", (shoal_out){back, 1});
   layer_becomes(f, l, "dv", (shoal_out){back, 2});
   return true;
+}
+
+static bool make(struct fusing_layers *f, const struct layer_found *l) {
+  shoal_out whole = split_from(l), parts[] = {found_out(l, "q"), found_out(l, "k"), found_out(l, "v")};
+  struct shoal_node *join = whole.node && l->back ? joined(f, l) : NULL;
+  bool packed = whole.node && (join || !l->back);
+  return make_of(f, l, packed ? &whole : parts, packed ? 1 : 3, join);
 }
 
 #define ATTENTION(pattern)                                                                                 \

@@ -60,6 +60,8 @@ double constant_at(const struct tensor *t, int64_t i);
 /* Does the reduction go over the dimensions from first to last - 1, and keep them, or not? */
 bool reduces(const struct shoal_node *n, int first, int last, bool keep);
 
+/* Is a tensor that a node in place of the layer is to read made of the layer's own nodes? */
+bool layer_makes(struct fusing_layers *f, const struct layer_found *l, shoal_out o);
 /* A node like another, in its place; in: as they are now. */
 struct shoal_node *layer_node(struct fusing_layers *f, const struct layer_found *l, const char *like, const char *op,
                               const shoal_out *in, int n_in, struct named_attr *attrs, int n_attrs);

@@ -84,14 +84,32 @@ static struct shoal_node *make_forward(struct fusing_layers *f, const struct lay
                     (shoal_out[]){found_out(l, "x"), found_out(l, "gamma"), found_out(l, "beta")}, 3, attrs, 1);
 }
 
-static struct shoal_node *make_backward(struct fusing_layers *f, const struct layer_found *l, struct shoal_node *norm) {
-  return layer_node(f, l, "dx", "_ShoalLayerNormGrad",
-                    (shoal_out[]){found_out(l, "x"), found_out(l, "gamma"), {norm, 1}, {norm, 2}, found_out(l, "dy")},
-                    5, NULL, 0);
+/* Where what is normalised goes past the layer too, as in every Transformer, its gradient is a sum of two: that sum,
+ * which the layer's own gradient can make, and in *other the second term. NULL: it is none. */
+static struct shoal_node *sum_of(struct fusing_layers *f, const struct layer_found *l, shoal_out *other) {
+  struct shoal_node *dx = found_node(l, "dx"), *sum = l->casts ? rewrite_only_consumer(f->r, dx) : dx;
+  if (!sum || !op_is(sum->op, "AddN") || sum->n_in != (l->casts ? 2 : 3) || sum->control.n) return NULL;
+  if (l->casts && (f->taken[sum->id] || !str_equal(sum->assigned, dx->assigned))) return NULL;
+  for (int i = 0; i < sum->n_in; i++) {
+    const struct shoal_node *n = sum->in[i].node;
+    if (n != dx && n != found_node(l, "dc") && n != found_node(l, "dxm")) *other = sum->in[i];
+  }
+  return other->node && !layer_makes(f, l, *other) ? sum : NULL;
+}
+
+static struct shoal_node *make_backward(struct fusing_layers *f, const struct layer_found *l, struct shoal_node *norm,
+                                        shoal_out other) {
+  struct named_attr *attrs = mem_zalloc(1, sizeof *attrs);
+  attrs[0] = (struct named_attr){mem_strdup("N"), attr_int(other.node != NULL)};
+  const shoal_out in[] = {found_out(l, "x"), found_out(l, "gamma"), {norm, 1}, {norm, 2}, found_out(l, "dy"), other};
+  return layer_node(f, l, "dx", "_ShoalLayerNormGrad", in, 5 + (other.node != NULL), attrs, 1);
 }
 
 static bool make(struct fusing_layers *f, const struct layer_found *l) {
-  struct shoal_node *norm = make_forward(f, l), *back = norm && l->back ? make_backward(f, l, norm) : NULL;
+  shoal_out other = {0};
+  struct shoal_node *sum = l->back ? sum_of(f, l, &other) : NULL;
+  if (!sum) other = (shoal_out){0};
+  struct shoal_node *norm = make_forward(f, l), *back = norm && l->back ? make_backward(f, l, norm, other) : NULL;
   if (norm && l->back && !back) {
     graph_remove(f->r->g, norm);
     norm = NULL;
@@ -99,7 +117,8 @@ static bool make(struct fusing_layers *f, const struct layer_found *l) {
   if (!norm) return false;
   layer_becomes(f, l, "y", (shoal_out){norm, 0});
   if (!back) return true;
-  layer_becomes(f, l, "dx", (shoal_out){back, 0});
+  if (sum) f->became[sum->id] = (shoal_out){back, 0};
+  else layer_becomes(f, l, "dx", (shoal_out){back, 0});
   layer_becomes(f, l, "dg", (shoal_out){back, 1});
   layer_becomes(f, l, "db", (shoal_out){back, 2});
   return true;

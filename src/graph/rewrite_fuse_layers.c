@@ -187,30 +187,49 @@ static void come_by(struct fusing_layers *f, node_list *todo, struct shoal_node 
   vec_push(todo, n);
 }
 
-/* Does something that is read from outside come from the layer itself? Its forward part may come into what its
+/* Is one of the rows from `first` on met on the way back from what is in the list? */
+static bool meets(struct fusing_layers *f, const struct layer_found *l, int first, node_list *todo) {
+  bool met = false;
+  while (todo->n && !met) {
+    struct shoal_node *n = vec_pop(todo);
+    for (int i = first; i < l->p->n && !met; i++) met = match_node(l->p, &l->m, l->casts, i) == n;
+    met |= --f->tries < 0;
+    for (int k = 0; k < n->n_in; k++)
+      if (n->in[k].node) come_by(f, todo, now(f, n->in[k]).node);
+    for (size_t k = 0; k < n->control.n; k++) come_by(f, todo, now(f, (shoal_out){n->control.at[k], 0}).node);
+  }
+  vec_release(todo);
+  return met;
+}
+
+/* Does something that these rows read from outside come from the layer itself? Its forward part may come into what its
  * gradient reads. */
 static bool comes_from_itself(struct fusing_layers *f, const struct layer_found *l, int first, int last) {
   node_list todo = {0};
-  bool itself = false;
   f->walks++;
   for (int i = first; i < last; i++) {
     const struct shoal_node *n = match_node(l->p, &l->m, l->casts, i);
     for (int k = 0; n && k < n->n_in; k++)
       if (!is_row_of(l, n->in[k].node)) come_by(f, &todo, now(f, n->in[k]).node);
   }
-  while (todo.n && !itself) {
-    struct shoal_node *n = vec_pop(&todo);
-    for (int i = first; i < l->p->n && !itself; i++) itself = match_node(l->p, &l->m, l->casts, i) == n;
-    itself |= --f->tries < 0;
-    for (int k = 0; k < n->n_in; k++)
-      if (n->in[k].node) come_by(f, &todo, now(f, n->in[k]).node);
-    for (size_t k = 0; k < n->control.n; k++) come_by(f, &todo, now(f, (shoal_out){n->control.at[k], 0}).node);
-  }
-  vec_release(&todo);
-  return itself;
+  return meets(f, l, first, &todo);
 }
 
-static bool closes_a_circle(struct fusing_layers *f, const struct layer_found *l, int n_forward) {
+static int forward_rows(const struct layer_found *l) {
+  struct pattern forward = {0};
+  pattern_add(&forward, l->layer->forward);
+  return forward.n;
+}
+
+bool layer_makes(struct fusing_layers *f, const struct layer_found *l, shoal_out o) {
+  node_list todo = {0};
+  f->walks++;
+  come_by(f, &todo, now(f, o).node);
+  return meets(f, l, forward_rows(l), &todo);
+}
+
+static bool closes_a_circle(struct fusing_layers *f, const struct layer_found *l) {
+  int n_forward = forward_rows(l);
   if (l->layer->needs_back) return comes_from_itself(f, l, 0, l->p->n);
   return comes_from_itself(f, l, 0, n_forward) || (l->back && comes_from_itself(f, l, n_forward, l->p->n));
 }
@@ -260,12 +279,10 @@ static void lead_edges(struct fusing_layers *f) {
   }
 }
 
-static void make_all(struct fusing_layers *f, const found_list *all, const struct layer_patterns *p) {
+static void make_all(struct fusing_layers *f, const found_list *all) {
   for (size_t i = 0; i < all->n; i++) {
     const struct layer_found *l = all->at[i];
-    int which = 0;
-    while (layers[which] != l->layer) which++;
-    bool made = !closes_a_circle(f, l, p[which].forward.n) && l->layer->make(f, l);
+    bool made = !closes_a_circle(f, l) && l->layer->make(f, l);
     const char *name = found_node(l, l->layer->result)->name;
     LOGD("%s: %s%s%s", name, l->layer->name, l->back ? ", and its gradient" : "", made ? "" : ", is not fused");
   }
@@ -281,7 +298,7 @@ static void fuse(struct fusing_layers *f, struct shoal_node *const *order, int n
     pattern_add(&p[i].both, layers[i]->backward);
     find_all(f, layers[i], &p[i], order, n, &all);
   }
-  make_all(f, &all, p);
+  make_all(f, &all);
   for (size_t i = 0; i < all.n; i++) free(all.at[i]);
   vec_release(&all);
   free(p);

@@ -178,6 +178,16 @@ static void attend(struct layer_run *r, const int64_t *dims, bool causal) {
 static void attend_all(struct layer_run *r, const int64_t *dims) { attend(r, dims, false); }
 static void attend_back(struct layer_run *r, const int64_t *dims) { attend(r, dims, true); }
 
+/* Of one tensor with queries, keys and values side by side, as one product makes them. */
+static void attend_split(struct layer_run *r, const int64_t *dims) {
+  const int64_t x[] = {dims[0], dims[1], 3 * dims[3] * dims[4]}, y[] = {dims[0], dims[1], dims[3] * dims[4]};
+  shoal_out of = fed(r, "x", 3, x);
+  shoal_op *parts = shoal_split(r->g, shoal_constant_int(r->g, 2), of, 3);
+  shoal_attention_options o = {.size = sizeof o, .mask = shoal_causal_mask(r->g, r->type, dims[1], dims[1])};
+  shoal_out q = {parts, 0}, k = {parts, 1}, v = {parts, 2};
+  fetch_gradients(r, shoal_attention(r->g, q, k, v, dims[3], &o), &of, 1, 3, y);
+}
+
 static void attend_alone(struct layer_run *r, const int64_t *dims) {
   const int64_t q[] = {dims[0], dims[1], dims[3] * dims[4]}, k[] = {dims[0], dims[2], dims[3] * dims[4]};
   fetch(r, shoal_attention(r->g, fed(r, "q", 3, q), fed(r, "k", 3, k), fed(r, "v", 3, k), dims[3], NULL));
@@ -215,6 +225,7 @@ static void attention(void **state) {
     n_devices = cuda_api(&why) && (types[i % 3] == SHOAL_FLOAT32 || d[4] != 64) ? 1 : 2; /* a card has no other */
     try_layer(attend_all, d, types[i % 3], "_ShoalAttentionGrad");
     try_layer(attend_back, d, types[i % 3], "_ShoalAttentionGrad");
+    try_layer(attend_split, d, types[i % 3], "_ShoalAttentionGrad");
     try_layer(attend_alone, d, types[i % 3], "_ShoalAttention");
   }
   n_devices = 2;

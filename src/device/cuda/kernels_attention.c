@@ -37,23 +37,23 @@ static shoal_status init(struct kernel_init *ki, void *state) {
 
 static int64_t blocks(int64_t rows) { return (rows + ROWS - 1) / ROWS; }
 
-static shoal_status size_of(const struct kernel_ctx *ctx, bool back, struct cuda_attention_size *out) {
+static shoal_status size_of(const struct kernel_ctx *ctx, bool back, struct attention_size *of,
+                            struct cuda_attention_size *out) {
   const struct cuda_attention *st = ctx->state;
-  struct attention_size s;
-  TRY(attention_size(ctx, &st->of, back, &s));
+  TRY(attention_size(ctx, &st->of, back, of));
+  struct attention_size s = *of;
   if (s.queries > INT32_MAX / 2 || s.keys > INT32_MAX / 2 ||
       s.batch * st->of.heads * MAX(blocks(s.queries), blocks(s.keys)) > INT32_MAX)
-    return INVALID("too many queries and keys: %s, %s", tensor_shape_str(ctx_in(ctx, 0)),
-                   tensor_shape_str(ctx_in(ctx, 1)));
+    return INVALID("too many queries and keys: %s", tensor_shape_str(ctx_in(ctx, 0)));
   for (int i = 0; i < ctx->kernel->n_in; i++)
     if ((uintptr_t)ctx_in(ctx, i)->data % ALIGNED) return STATUS(SHOAL_INTERNAL, "input %d does not lie well", i);
   *out = (struct cuda_attention_size){.batch = (int32_t)s.batch,
                                       .heads = (int32_t)st->of.heads,
                                       .queries = (int32_t)s.queries,
                                       .keys = (int32_t)s.keys,
-                                      .q_step = s.width,
-                                      .k_step = s.width,
-                                      .v_step = s.width,
+                                      .q_step = s.step,
+                                      .k_step = s.step,
+                                      .v_step = s.step,
                                       .y_step = s.width,
                                       .scale = st->of.scale,
                                       .causal = st->of.causal};
@@ -66,49 +66,62 @@ static unsigned grid(const struct cuda_attention_size *s, int64_t rows) {
 
 static shoal_status run(struct kernel_ctx *ctx) {
   const struct cuda_attention *st = ctx->state;
-  const struct tensor *q = ctx_in(ctx, 0), *k = ctx_in(ctx, 1), *v = ctx_in(ctx, 2);
+  struct attention_size of;
   struct cuda_attention_size s;
   struct tensor *y, *sums;
-  TRY(size_of(ctx, false, &s));
-  TRY(ctx_out_dims(ctx, 0, 3, q->dims, &y));
+  TRY(size_of(ctx, false, &of, &s));
+  TRY(attention_make_y(ctx, &of, &y));
   TRY(ctx_out_dims(ctx, 1, 3, (int64_t[]){s.batch, s.heads, s.queries}, &sums));
+  void *in[] = {attention_in(ctx, &of, 0), attention_in(ctx, &of, 1), attention_in(ctx, &of, 2)};
   if (!y->n) return NULL;
   return cuda_run(ctx, st->forward, grid(&s, s.queries), 1, THREADS,
-                  (void *[]){&s, (void *)&q->data, (void *)&k->data, (void *)&v->data, &y->data, &sums->data});
+                  (void *[]){&s, &in[0], &in[1], &in[2], &y->data, &sums->data});
 }
 
 /* ---- back ---- */
 
-static shoal_status back(struct kernel_ctx *ctx, struct cuda_attention_size *s, const struct tensor *deltas) {
+struct attention_back {
+  struct attention_size of;
+  struct cuda_attention_size s;
+  void *in[3], *out[3]; /* queries, keys, values */
+  const struct tensor *y, *sums, *dy;
+  struct tensor deltas;
+};
+
+/* Three kernels, one after the other: cuda_run has seen to what all of them use. */
+static shoal_status back(struct kernel_ctx *ctx, struct attention_back *b) {
   const struct cuda_attention *st = ctx->state;
-  const struct tensor *q = ctx_in(ctx, 0), *k = ctx_in(ctx, 1), *v = ctx_in(ctx, 2), *y = ctx_in(ctx, 3),
-                      *sums = ctx_in(ctx, 4), *dy = ctx_in(ctx, 5);
-  struct tensor *dq = &ctx->out[0], *dk = &ctx->out[1], *dv = &ctx->out[2];
-  const struct tensor *uses[] = {q, k, v, y, sums, dy, dq, dk, dv, deltas};
-  int n = (int)(sizeof uses / sizeof *uses);
-  int64_t pieces = q->n / 8; /* eight threads to a head */
-  TRY(cuda_run_on(ctx, st->products, cuda_blocks(cuda_ctx(ctx), pieces), 1, CUDA_BLOCK,
-                  (void *[]){s, (void *)&y->data, (void *)&dy->data, (void *)&deltas->data}, n, uses));
-  TRY(cuda_run_on(ctx, st->keys, grid(s, s->keys), 1, THREADS,
-                  (void *[]){s, (void *)&q->data, (void *)&k->data, (void *)&v->data, (void *)&dy->data,
-                             (void *)&sums->data, (void *)&deltas->data, &dk->data, &dv->data},
-                  n, uses));
-  return cuda_run_on(ctx, st->queries, grid(s, s->queries), 1, THREADS,
-                     (void *[]){s, (void *)&q->data, (void *)&k->data, (void *)&v->data, (void *)&dy->data,
-                                (void *)&sums->data, (void *)&deltas->data, &dq->data},
-                     n, uses);
+  const struct tensor *deltas[] = {&b->deltas};
+  int64_t pieces = b->y->n / 8; /* eight threads to a head */
+  TRY(cuda_run(ctx, st->products, cuda_blocks(cuda_ctx(ctx), pieces), 1, CUDA_BLOCK,
+               (void *[]){&b->s, (void *)&b->y->data, (void *)&b->dy->data, &b->deltas.data}));
+  TRY(cuda_run_on(ctx, st->keys, grid(&b->s, b->s.keys), 1, THREADS,
+                  (void *[]){&b->s, &b->in[0], &b->in[1], &b->in[2], (void *)&b->dy->data, (void *)&b->sums->data,
+                             &b->deltas.data, &b->out[1], &b->out[2]},
+                  1, deltas));
+  return cuda_run_on(ctx, st->queries, grid(&b->s, b->s.queries), 1, THREADS,
+                     (void *[]){&b->s, &b->in[0], &b->in[1], &b->in[2], (void *)&b->dy->data, (void *)&b->sums->data,
+                                &b->deltas.data, &b->out[0]},
+                     1, deltas);
 }
 
 static shoal_status grad_run(struct kernel_ctx *ctx) {
-  struct cuda_attention_size s;
-  struct tensor *d, deltas;
-  TRY(size_of(ctx, true, &s));
-  for (int i = 0; i < 3; i++) TRY(ctx_out_dims(ctx, i, 3, ctx_in(ctx, i)->dims, &d));
-  if (!ctx_in(ctx, 0)->n) return s.batch ? UNIMPLEMENTED("attention of no query, on a card") : NULL;
-  struct shape room = shape_vector(ctx_in(ctx, 4)->n);
-  TRY(cuda_temp(ctx, SHOAL_FLOAT32, &room, &deltas));
-  shoal_status status = back(ctx, &s, &deltas);
-  tensor_release(&deltas);
+  struct attention_back b = {0};
+  TRY(size_of(ctx, true, &b.of, &b.s));
+  TRY(attention_make_gradients(ctx, &b.of));
+  int first = b.of.packed ? 1 : 3;
+  for (int i = 0; i < 3; i++) {
+    b.in[i] = attention_in(ctx, &b.of, i);
+    b.out[i] = attention_out(ctx, &b.of, i);
+  }
+  b.y = ctx_in(ctx, first);
+  b.sums = ctx_in(ctx, first + 1);
+  b.dy = ctx_in(ctx, first + 2);
+  if (!b.y->n) return b.s.batch ? UNIMPLEMENTED("attention of no query, on a card") : NULL;
+  struct shape room = shape_vector(b.sums->n);
+  TRY(cuda_temp(ctx, SHOAL_FLOAT32, &room, &b.deltas));
+  shoal_status status = back(ctx, &b);
+  tensor_release(&b.deltas);
   return status;
 }
 

@@ -109,9 +109,10 @@ static shoal_status norm_run(struct kernel_ctx *ctx) {
   TRY(ctx_out_like(ctx, 0, 0, &y));
   TRY(ctx_out_dims(ctx, 1, 1, &r.rows, &mean));
   TRY(ctx_out_dims(ctx, 2, 1, &r.rows, &rstd));
-  CUfunction f = held_by(st, &r, (shoal_dtype)x->dtype, address(x) | address(y));
+  CUfunction f = held_by(st, &r, (shoal_dtype)x->dtype, address(x) | address(y) | address(scale) | address(offset));
   if (!r.rows) return NULL;
-  return cuda_run(ctx, f ? f : st->any, row_blocks(&r, 1 << 16), 1, WARPS * WARP,
+  int64_t most = (int64_t)cuda_ctx(ctx)->multiprocessors * 8;
+  return cuda_run(ctx, f ? f : st->any, row_blocks(&r, most), 1, WARPS * WARP,
                   (void *[]){(void *)&x->data, (void *)&scale->data, (void *)&offset->data, &y->data, &mean->data,
                              &rstd->data, &r.rows, &r.width, &epsilon});
 }
@@ -119,36 +120,40 @@ static shoal_status norm_run(struct kernel_ctx *ctx) {
 struct layer_norm_back { /* the gradient's tensors */
   const struct tensor *x, *scale, *mean, *rstd, *dy;
   struct tensor *dx, *dscale, *doffset, parts;
+  const struct tensor *more; /* what is added to dx; NULL: nothing */
+  void *added;               /* where it is */
   struct layer_rows r;
 };
 
 /* Rows are held, and the sums over them taken on the way. */
 static shoal_status back_held(struct kernel_ctx *ctx, CUfunction f, struct layer_norm_back *b, int32_t pieces) {
-  const struct tensor *uses[] = {b->x, b->scale, b->mean, b->rstd, b->dy, b->dx, &b->parts};
+  const struct tensor *uses[] = {b->x, b->scale, b->mean, b->rstd, b->dy, b->more ? b->more : b->x, b->dx, &b->parts};
   void *args[] = {(void *)&b->x->data,
                   (void *)&b->scale->data,
                   (void *)&b->mean->data,
                   (void *)&b->rstd->data,
                   (void *)&b->dy->data,
+                  &b->added,
                   &b->dx->data,
                   &b->parts.data,
                   &b->r.rows,
                   &b->r.width};
-  return cuda_run_on(ctx, f, (unsigned)pieces, 1, WARPS * WARP, args, 7, uses);
+  return cuda_run_on(ctx, f, (unsigned)pieces, 1, WARPS * WARP, args, 8, uses);
 }
 
 static shoal_status back_any(struct kernel_ctx *ctx, struct layer_norm_back *b, int32_t pieces) {
   const struct cuda_layer_norm *st = ctx->state;
-  const struct tensor *uses[] = {b->x, b->scale, b->mean, b->rstd, b->dy, b->dx, &b->parts};
+  const struct tensor *uses[] = {b->x, b->scale, b->mean, b->rstd, b->dy, b->more ? b->more : b->x, b->dx, &b->parts};
   int64_t piece = (b->r.rows + pieces - 1) / pieces;
   TRY(cuda_run_on(ctx, st->columns, ((unsigned)b->r.width + CUDA_BLOCK - 1) / CUDA_BLOCK, (unsigned)pieces, CUDA_BLOCK,
                   (void *[]){(void *)&b->x->data, (void *)&b->mean->data, (void *)&b->rstd->data, (void *)&b->dy->data,
                              &b->parts.data, &b->r.rows, &b->r.width, &piece},
-                  7, uses));
-  return cuda_run_on(ctx, st->any, row_blocks(&b->r, 1 << 16), 1, WARPS * WARP,
-                     (void *[]){(void *)&b->x->data, (void *)&b->scale->data, (void *)&b->mean->data,
-                                (void *)&b->rstd->data, (void *)&b->dy->data, &b->dx->data, &b->r.rows, &b->r.width},
-                     7, uses);
+                  8, uses));
+  return cuda_run_on(
+      ctx, st->any, row_blocks(&b->r, 1 << 16), 1, WARPS * WARP,
+      (void *[]){(void *)&b->x->data, (void *)&b->scale->data, (void *)&b->mean->data, (void *)&b->rstd->data,
+                 (void *)&b->dy->data, &b->added, &b->dx->data, &b->r.rows, &b->r.width},
+      7, uses);
 }
 
 static shoal_status back_all(struct kernel_ctx *ctx, struct layer_norm_back *b, CUfunction held, int32_t pieces) {
@@ -163,12 +168,19 @@ static shoal_status norm_grad_run(struct kernel_ctx *ctx) {
   struct layer_norm_back b = {ctx_in(ctx, 0), ctx_in(ctx, 1), ctx_in(ctx, 2), ctx_in(ctx, 3), ctx_in(ctx, 4)};
   TRY(rows_of(ctx, &b.r));
   TRY(nn_check_same(ctx, 0, 4));
+  if (ctx->kernel->n_in > 6) return INVALID("at most one tensor is added");
+  if (ctx->kernel->n_in == 6) {
+    TRY(nn_check_same(ctx, 0, 5));
+    b.more = ctx_in(ctx, 5);
+    b.added = b.more->data;
+  }
   if (b.mean->n != b.r.rows || b.rstd->n != b.r.rows)
     return INVALID("there are %" PRId64 " rows, but means %s", b.r.rows, tensor_shape_str(b.mean));
   TRY(ctx_out_like(ctx, 0, 4, &b.dx));
   TRY(ctx_out_dims(ctx, 1, 1, (int64_t[]){b.r.width}, &b.dscale));
   TRY(ctx_out_dims(ctx, 2, 1, (int64_t[]){b.r.width}, &b.doffset));
-  CUfunction held = held_by(ctx->state, &b.r, (shoal_dtype)b.x->dtype, address(b.x) | address(b.dy) | address(b.dx));
+  CUfunction held = held_by(ctx->state, &b.r, (shoal_dtype)b.x->dtype,
+                            address(b.x) | address(b.dy) | address(b.dx) | address(b.scale) | (uintptr_t)b.added);
   int32_t pieces = (int32_t)(held ? row_blocks(&b.r, PIECES) : MAX(1, MIN(COLUMN_PIECES, b.r.rows)));
   struct shape room = shape_vector((int64_t)pieces * 2 * b.r.width);
   TRY(cuda_temp(ctx, SHOAL_FLOAT32, &room, &b.parts));

@@ -63,30 +63,32 @@ __device__ inline float warp_sum(float v) {
   return v;
 }
 
-/* A lane's part of a row that is held: P packs, WARP packs apart. What is past the end is zero. */
+/* A lane's part of a row that is held: P packs, WARP packs apart. What is past the end is left alone. */
+#define EACH_PACK(p, at) for (int p = 0, at = threadIdx.x % WARP * N; p < P && at < width; p++, at += WARP * N)
+#define EACH_HELD(p, k, at) EACH_PACK(p, at) for (int k = 0; k < N; k++)
+
 template <class T, int P> struct row_part {
   enum { N = of_16<T>::N };
-  float v[P][N];
+  pack_of<T, N> v[P];
   __device__ inline void read(const T *row, int width) {
-    for (int p = 0; p < P; p++) {
-      int at = (p * WARP + threadIdx.x % WARP) * N;
-      pack_of<T, N> x;
-      if (at < width) x = *(const pack_of<T, N> *)(row + at);
-      for (int k = 0; k < N; k++) v[p][k] = at < width ? (float)load(x.v[k]) : 0.0f;
-    }
+    EACH_PACK(p, at) v[p] = *(const pack_of<T, N> *)(row + at);
   }
   __device__ inline void write(T *row, int width) const {
-    for (int p = 0; p < P; p++) {
-      int at = (p * WARP + threadIdx.x % WARP) * N;
-      pack_of<T, N> x;
-      for (int k = 0; k < N; k++) x.v[k] = stored<T>::of(v[p][k]);
-      if (at < width) *(pack_of<T, N> *)(row + at) = x;
-    }
+    EACH_PACK(p, at) *(pack_of<T, N> *)(row + at) = v[p];
+  }
+  __device__ inline float at(int p, int k) const { return load(v[p].v[k]); }
+  __device__ inline void put(int p, int k, float x) { v[p].v[k] = stored<T>::of(x); }
+};
+
+/* The same of a row of numbers that all rows are multiplied by, or added to: it stays for all of them. */
+template <class T, int P> struct column_part {
+  enum { N = of_16<T>::N };
+  float v[P][N];
+  __device__ inline void read(const float *row, int width) {
+    EACH_PACK(p, at)
+      for (int k = 0; k < N; k += 4) *(pack_of<float, 4> *)&v[p][k] = *(const pack_of<float, 4> *)(row + at + k);
   }
 };
-#define EACH_HELD(p, k, at)                                                               \
-  for (int p = 0, at = threadIdx.x % WARP * N; p < P && at < width; p++, at += WARP * N) \
-    for (int k = 0; k < N; k++)
 #define EACH_COLUMN(i) for (int i = threadIdx.x % WARP; i < width; i += WARP)
 #define EACH_ROW(row) \
   for (int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP; row < rows; row += (int64_t)gridDim.x * WARPS)
@@ -95,15 +97,18 @@ template <class T, int P>
 __device__ inline void norm_held(const T *x, const float *scale, const float *offset, T *y, float *means, float *rstds,
                                  int64_t rows, int width, float epsilon) {
   enum { N = of_16<T>::N };
+  column_part<T, P> by, more;
+  by.read(scale, width);
+  more.read(offset, width);
   EACH_ROW(row) {
     row_part<T, P> r;
     float sum = 0, squares = 0;
     r.read(x + row * width, width);
-    EACH_HELD(p, k, at) sum += r.v[p][k];
+    EACH_HELD(p, k, at) sum += r.at(p, k);
     float mean = warp_sum(sum) / width;
-    EACH_HELD(p, k, at) squares += (r.v[p][k] - mean) * (r.v[p][k] - mean);
+    EACH_HELD(p, k, at) squares += (r.at(p, k) - mean) * (r.at(p, k) - mean);
     float rstd = rsqrtf(warp_sum(squares) / width + epsilon);
-    EACH_HELD(p, k, at) r.v[p][k] = (r.v[p][k] - mean) * rstd * scale[at + k] + offset[at + k];
+    EACH_HELD(p, k, at) r.put(p, k, (r.at(p, k) - mean) * rstd * by.v[p][k] + more.v[p][k]);
     r.write(y + row * width, width);
     if (threadIdx.x % WARP == 0) {
       means[row] = mean;
@@ -145,27 +150,34 @@ __device__ inline void norm_any(const T *x, const float *scale, const float *off
 /* Each block has rows of its own (its piece), and leaves the sums of dy h and dy over them at parts[piece]. */
 template <class T, int P>
 __device__ inline void norm_back_held(const T *x, const float *scale, const float *means, const float *rstds,
-                                      const T *dys, T *dxs, float *parts, int64_t rows, int width) {
+                                      const T *dys, const T *added, T *dxs, float *parts, int64_t rows, int width) {
   enum { N = of_16<T>::N };
   __shared__ float joined[2 * P * WARP * N]; /* [2][width] */
   float of_scale[P][N] = {}, of_offset[P][N] = {};
+  column_part<T, P> by;
+  by.read(scale, width);
   EACH_ROW(row) {
     row_part<T, P> r, dy;
     float mean = means[row], rstd = rstds[row], sum = 0, product = 0;
     r.read(x + row * width, width);
     dy.read(dys + row * width, width);
     EACH_HELD(p, k, at) {
-      float h = (r.v[p][k] - mean) * rstd, n = dy.v[p][k] * scale[at + k];
-      of_scale[p][k] += dy.v[p][k] * h;
-      of_offset[p][k] += dy.v[p][k];
+      float h = (r.at(p, k) - mean) * rstd, d = dy.at(p, k), n = d * by.v[p][k];
+      of_scale[p][k] += d * h;
+      of_offset[p][k] += d;
       sum += n;
       product += n * h;
-      r.v[p][k] = h;
-      dy.v[p][k] = n;
     }
     sum = warp_sum(sum) / width;
     product = warp_sum(product) / width;
-    EACH_HELD(p, k, at) dy.v[p][k] = rstd * (dy.v[p][k] - sum - r.v[p][k] * product);
+    EACH_PACK(p, at) {
+      pack_of<T, N> more;
+      if (added) more = *(const pack_of<T, N> *)(added + row * width + at);
+      for (int k = 0; k < N; k++) {
+        float h = (r.at(p, k) - mean) * rstd, d = rstd * (dy.at(p, k) * by.v[p][k] - sum - h * product);
+        dy.put(p, k, added ? d + load(more.v[k]) : d);
+      }
+    }
     dy.write(dxs + row * width, width);
   }
   for (int w = 0; w < WARPS; w++) { /* one warp after the other: always in this order */
@@ -180,7 +192,7 @@ __device__ inline void norm_back_held(const T *x, const float *scale, const floa
 
 template <class T>
 __device__ inline void norm_back_any(const T *x, const float *scale, const float *means, const float *rstds,
-                                     const T *dys, T *dxs, int64_t rows, int width) {
+                                     const T *dys, const T *added, T *dxs, int64_t rows, int width) {
   EACH_ROW(row) {
     const T *from = x + row * width, *dy = dys + row * width;
     float mean = means[row], rstd = rstds[row], sum = 0, product = 0;
@@ -193,7 +205,8 @@ __device__ inline void norm_back_any(const T *x, const float *scale, const float
     product = warp_sum(product) / width;
     EACH_COLUMN(i) {
       float h = (load(from[i]) - mean) * rstd;
-      dxs[row * width + i] = stored<T>::of(rstd * (load(dy[i]) * scale[i] - sum - h * product));
+      float more = added ? (float)load(added[row * width + i]) : 0.0f;
+      dxs[row * width + i] = stored<T>::of(rstd * (load(dy[i]) * scale[i] - sum - h * product) + more);
     }
   }
 }
@@ -232,15 +245,15 @@ extern "C" __global__ void layer_norm_finish(const float *parts, float *dscale, 
 
 #define BACK_HELD(T, P)                                                                                           \
   extern "C" __global__ void __launch_bounds__(256, 2) layer_norm_back_##P##_##T(                                    \
-      const T *x, const float *scale, const float *mean, const float *rstd, const T *dy, T *dx, float *parts,     \
-      int64_t rows, int width) {                                                                                  \
-    norm_back_held<T, P>(x, scale, mean, rstd, dy, dx, parts, rows, width);                                       \
+      const T *x, const float *scale, const float *mean, const float *rstd, const T *dy, const T *added, T *dx,   \
+      float *parts, int64_t rows, int width) {                                                                    \
+    norm_back_held<T, P>(x, scale, mean, rstd, dy, added, dx, parts, rows, width);                                \
   }
 #define BACK_ANY(T)                                                                                             \
   extern "C" __global__ void __launch_bounds__(256) layer_norm_back_0_##T(                                      \
-      const T *x, const float *scale, const float *mean, const float *rstd, const T *dy, T *dx, int64_t rows,   \
-      int width) {                                                                                              \
-    norm_back_any<T>(x, scale, mean, rstd, dy, dx, rows, width);                                                \
+      const T *x, const float *scale, const float *mean, const float *rstd, const T *dy, const T *added, T *dx, \
+      int64_t rows, int width) {                                                                                \
+    norm_back_any<T>(x, scale, mean, rstd, dy, added, dx, rows, width);                                         \
   }                                                                                                             \
   extern "C" __global__ void __launch_bounds__(256) layer_norm_columns_##T(                                     \
       const T *x, const float *mean, const float *rstd, const T *dy, float *parts, int64_t rows, int width,     \

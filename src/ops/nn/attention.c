@@ -26,24 +26,45 @@ shoal_status attention_state_init(struct attention_state *st, const struct shoal
   return node_get_bool(n, "causal", &st->causal);
 }
 
-static shoal_status check_back(const struct kernel_ctx *ctx, int64_t sums) {
-  TRY(nn_check_same(ctx, 0, 3));
-  TRY(nn_check_same(ctx, 0, 5));
-  if (ctx_in(ctx, 4)->n == sums) return NULL;
-  return INVALID("there are %" PRId64 " rows of scores, but sums %s", sums, tensor_shape_str(ctx_in(ctx, 4)));
+/* y and dy are like the queries, sums of each of their rows. */
+static shoal_status check_back(const struct kernel_ctx *ctx, const struct attention_size *s, int64_t heads) {
+  int first = s->packed ? 1 : 3;
+  struct shape want = {.rank = 3, .dims = {s->batch, s->queries, s->width}}, y = tensor_shape(ctx_in(ctx, first)),
+               dy = tensor_shape(ctx_in(ctx, first + 2));
+  if (shape_equal(&want, &y) && shape_equal(&want, &dy) && ctx_in(ctx, first + 1)->n == s->batch * heads * s->queries)
+    return NULL;
+  return INVALID("attention of %s: its result is %s, the gradient %s, and sums %s", shape_str(&want), shape_str(&y),
+                 shape_str(&dy), tensor_shape_str(ctx_in(ctx, first + 1)));
+}
+
+static bool fits(const struct attention_state *st, const struct tensor *q, const struct tensor *k, int64_t width) {
+  return q->dims[0] == k->dims[0] && q->dims[2] == k->dims[2] && st->heads >= 1 && st->depth >= 1 &&
+         width / st->heads == st->depth && width % st->heads == 0 && k->dims[1] >= 1 &&
+         !(st->causal && k->dims[1] < q->dims[1]);
 }
 
 shoal_status attention_size(const struct kernel_ctx *ctx, const struct attention_state *st, bool back,
                             struct attention_size *out) {
-  const struct tensor *q = ctx_in(ctx, 0), *k = ctx_in(ctx, 1);
-  if (q->rank != 3 || k->rank != 3 || q->dims[0] != k->dims[0] || q->dims[2] != k->dims[2] || st->heads < 1 ||
-      st->depth < 1 || q->dims[2] / st->heads != st->depth || q->dims[2] % st->heads ||
-      (st->causal && k->dims[1] < q->dims[1]) || k->dims[1] < 1)
+  int n = ctx->kernel->n_in - (back ? 3 : 0);
+  if (n != 1 && n != 3) return INVALID("attention of %d tensors", n);
+  const struct tensor *q = ctx_in(ctx, 0), *k = ctx_in(ctx, n == 1 ? 0 : 1);
+  int64_t width = q->rank == 3 ? q->dims[2] / (n == 1 ? 3 : 1) : 0;
+  if (q->rank != 3 || k->rank != 3 || (n == 1 && q->dims[2] % 3) || !fits(st, q, k, width))
     return INVALID("attention of %" PRId64 " heads: queries %s, keys %s", st->heads, tensor_shape_str(q),
                    tensor_shape_str(k));
-  TRY(nn_check_same(ctx, 1, 2));
-  *out = (struct attention_size){q->dims[0], q->dims[1], k->dims[1], q->dims[2], q->dims[2] / st->heads};
-  return back ? check_back(ctx, out->batch * st->heads * out->queries) : NULL;
+  if (n == 3) TRY(nn_check_same(ctx, 1, 2));
+  *out = (struct attention_size){q->dims[0], q->dims[1], k->dims[1], width, st->depth, q->dims[2], n == 1};
+  return back ? check_back(ctx, out, st->heads) : NULL;
+}
+
+shoal_status attention_make_y(struct kernel_ctx *ctx, const struct attention_size *s, struct tensor **out) {
+  return ctx_out_dims(ctx, 0, 3, (int64_t[]){s->batch, s->queries, s->width}, out);
+}
+
+shoal_status attention_make_gradients(struct kernel_ctx *ctx, const struct attention_size *s) {
+  struct tensor *d;
+  for (int i = 0; i < (s->packed ? 1 : 3); i++) TRY(ctx_out_dims(ctx, i, 3, ctx_in(ctx, i)->dims, &d));
+  return NULL;
 }
 
 /* ---- one head ---- */
@@ -53,12 +74,18 @@ struct head_rows { /* of one head; ld elements from one to the next */
   int64_t ld;
 };
 
+/* One of the tensors: with the elements from one time to the next. */
+struct head_tensor {
+  void *at;
+  int64_t times, step;
+};
+
 struct attending {
   struct attention_state st;
   struct attention_size size;
   shoal_dtype type;
-  const void *q, *k, *v, *y, *dy;
-  void *out[3]; /* y; or dq, dk, dv */
+  struct head_tensor in[3], grads[3]; /* queries, keys, values */
+  struct head_tensor y, dy;
   float *sums;
   shoal_status _Atomic failed;
 };
@@ -67,35 +94,31 @@ static int64_t seen(const struct attending *a, int64_t query) {
   return a->st.causal ? MIN(a->size.keys, query + 1 + a->size.keys - a->size.queries) : a->size.keys;
 }
 
-static char *place(const struct attending *a, const void *of, int64_t times, int64_t item) {
+static char *place(const struct attending *a, struct head_tensor of, int64_t item) {
   int64_t b = item / a->st.heads, h = item % a->st.heads;
-  return (char *)(uintptr_t)of + (size_t)(b * times * a->size.width + h * a->size.depth) * dtype_size(a->type);
+  return (char *)of.at + (size_t)(b * of.times * of.step + h * a->size.depth) * dtype_size(a->type);
 }
 
 /* A head's rows where they are, or converted, in room that is used up. */
-static struct head_rows take(const struct attending *a, const void *of, int64_t times, int64_t item, float **room) {
-  char *from = place(a, of, times, item);
-  int64_t d = a->size.depth;
-  if (a->type == SHOAL_FLOAT32) return (struct head_rows){(float *)from, a->size.width};
-  struct head_rows r = {*room, d};
-  for (int64_t t = 0; t < times; t++)
-    nn_to_float(a->type, from + (size_t)(t * a->size.width) * dtype_size(a->type), r.at + t * d, d);
-  *room += times * d;
-  return r;
-}
-
-static struct head_rows make_room(const struct attending *a, void *of, int64_t times, int64_t item, float **room) {
+static struct head_rows make_room(const struct attending *a, struct head_tensor of, int64_t item, float **room) {
   struct head_rows r = {*room, a->size.depth};
-  if (a->type == SHOAL_FLOAT32) return (struct head_rows){(float *)place(a, of, times, item), a->size.width};
-  *room += times * a->size.depth;
+  if (a->type == SHOAL_FLOAT32) return (struct head_rows){(float *)place(a, of, item), of.step};
+  *room += of.times * a->size.depth;
   return r;
 }
 
-static void give(const struct attending *a, void *of, int64_t times, int64_t item, struct head_rows r) {
-  char *to = place(a, of, times, item);
-  if (a->type == SHOAL_FLOAT32) return;
-  for (int64_t t = 0; t < times; t++)
-    nn_from_float(a->type, r.at + t * r.ld, to + (size_t)(t * a->size.width) * dtype_size(a->type), a->size.depth);
+static struct head_rows take(const struct attending *a, struct head_tensor of, int64_t item, float **room) {
+  const char *from = place(a, of, item);
+  struct head_rows r = make_room(a, of, item, room);
+  for (int64_t t = 0; a->type != SHOAL_FLOAT32 && t < of.times; t++)
+    nn_to_float(a->type, from + (size_t)(t * of.step) * dtype_size(a->type), r.at + t * r.ld, a->size.depth);
+  return r;
+}
+
+static void give(const struct attending *a, struct head_tensor of, int64_t item, struct head_rows r) {
+  char *to = place(a, of, item);
+  for (int64_t t = 0; a->type != SHOAL_FLOAT32 && t < of.times; t++)
+    nn_from_float(a->type, r.at + t * r.ld, to + (size_t)(t * of.step) * dtype_size(a->type), a->size.depth);
 }
 
 static struct head_rows from_row(struct head_rows r, int64_t i) { return (struct head_rows){r.at + i * r.ld, r.ld}; }
@@ -147,11 +170,11 @@ static void forward_heads(void *arg, int64_t begin, int64_t end) {
   float *scores = scratch_get(SCRATCH_PATCH, (size_t)(BLOCK * tk + 2 * (tq + tk) * d) * sizeof *scores);
   for (int64_t i = begin; i < end; i++) {
     float *room = scores + BLOCK * tk;
-    struct head_rows q = take(a, a->q, tq, i, &room), k = take(a, a->k, tk, i, &room), v = take(a, a->v, tk, i, &room);
-    struct head_rows y = make_room(a, a->out[0], tq, i, &room);
+    struct head_rows q = take(a, a->in[0], i, &room), k = take(a, a->in[1], i, &room), v = take(a, a->in[2], i, &room);
+    struct head_rows y = make_room(a, a->y, i, &room);
     for (int64_t at = 0; at < tq; at += BLOCK)
       forward_block(a, at, MIN(BLOCK, tq - at), q, k, v, y, scores, a->sums + i * tq);
-    give(a, a->out[0], tq, i, y);
+    give(a, a->y, i, y);
   }
 }
 
@@ -205,20 +228,20 @@ static void back_head(struct attending *a, int64_t i, float *room) {
   int64_t tq = a->size.queries, tk = a->size.keys;
   struct head_back h = {.weights = room, .grads = room + BLOCK * tk, .sums = a->sums + i * tq};
   room += 2 * BLOCK * tk;
-  h.q = take(a, a->q, tq, i, &room);
-  h.k = take(a, a->k, tk, i, &room);
-  h.v = take(a, a->v, tk, i, &room);
-  h.y = take(a, a->y, tq, i, &room);
-  h.dy = take(a, a->dy, tq, i, &room);
-  h.dq = make_room(a, a->out[0], tq, i, &room);
-  h.dk = make_room(a, a->out[1], tk, i, &room);
-  h.dv = make_room(a, a->out[2], tk, i, &room);
+  h.q = take(a, a->in[0], i, &room);
+  h.k = take(a, a->in[1], i, &room);
+  h.v = take(a, a->in[2], i, &room);
+  h.y = take(a, a->y, i, &room);
+  h.dy = take(a, a->dy, i, &room);
+  h.dq = make_room(a, a->grads[0], i, &room);
+  h.dk = make_room(a, a->grads[1], i, &room);
+  h.dv = make_room(a, a->grads[2], i, &room);
   clear(h.dk, tk, a->size.depth);
   clear(h.dv, tk, a->size.depth);
   for (int64_t at = 0; at < tq; at += BLOCK) back_block(a, &h, at, MIN(BLOCK, tq - at));
-  give(a, a->out[0], tq, i, h.dq);
-  give(a, a->out[1], tk, i, h.dk);
-  give(a, a->out[2], tk, i, h.dv);
+  give(a, a->grads[0], i, h.dq);
+  give(a, a->grads[1], i, h.dk);
+  give(a, a->grads[2], i, h.dv);
 }
 
 static void back_heads(void *arg, int64_t begin, int64_t end) {
@@ -232,48 +255,47 @@ static void back_heads(void *arg, int64_t begin, int64_t end) {
 
 static shoal_status init(struct kernel_init *ki, void *state) { return attention_state_init(state, ki->node); }
 
+static shoal_status begin(struct kernel_ctx *ctx, bool back, struct attending *a) {
+  *a = (struct attending){.st = *(const struct attention_state *)ctx->state, .type = ctx_in_type(ctx, 0)};
+  TRY(attention_size(ctx, &a->st, back, &a->size));
+  for (int i = 0; i < 3; i++)
+    a->in[i] = (struct head_tensor){attention_in(ctx, &a->size, i), i ? a->size.keys : a->size.queries, a->size.step};
+  return NULL;
+}
+
 static shoal_status run(struct kernel_ctx *ctx) {
-  struct attending a = {.st = *(const struct attention_state *)ctx->state, .type = ctx_in_type(ctx, 0)};
+  struct attending a;
   struct tensor *y, *sums;
-  TRY(attention_size(ctx, &a.st, false, &a.size));
-  struct shape shape = tensor_shape(ctx_in(ctx, 0));
-  TRY(ctx_out(ctx, 0, &shape, &y));
+  TRY(begin(ctx, false, &a));
+  TRY(attention_make_y(ctx, &a.size, &y));
   TRY(ctx_out_dims(ctx, 1, 3, (int64_t[]){a.size.batch, a.st.heads, a.size.queries}, &sums));
-  a.q = ctx_in(ctx, 0)->data;
-  a.k = ctx_in(ctx, 1)->data;
-  a.v = ctx_in(ctx, 2)->data;
-  a.out[0] = y->data;
+  a.y = (struct head_tensor){y->data, a.size.queries, a.size.width};
   a.sums = sums->data;
   if (y->n) pool_for(ctx_pool(ctx), a.size.batch * a.st.heads, 1, forward_heads, &a);
   return a.failed;
 }
 
 static shoal_status grad_run(struct kernel_ctx *ctx) {
-  struct attending a = {.st = *(const struct attention_state *)ctx->state, .type = ctx_in_type(ctx, 0)};
-  TRY(attention_size(ctx, &a.st, true, &a.size));
-  for (int i = 0; i < 3; i++) {
-    struct shape shape = tensor_shape(ctx_in(ctx, i));
-    struct tensor *d;
-    TRY(ctx_out(ctx, i, &shape, &d));
-    if (!a.size.queries) tensor_zero(d);
-    a.out[i] = d->data;
-  }
-  a.q = ctx_in(ctx, 0)->data;
-  a.k = ctx_in(ctx, 1)->data;
-  a.v = ctx_in(ctx, 2)->data;
-  a.y = ctx_in(ctx, 3)->data;
-  a.sums = ctx_in(ctx, 4)->data;
-  a.dy = ctx_in(ctx, 5)->data;
-  if (ctx_in(ctx, 0)->n) pool_for(ctx_pool(ctx), a.size.batch * a.st.heads, 1, back_heads, &a);
+  struct attending a;
+  TRY(begin(ctx, true, &a));
+  TRY(attention_make_gradients(ctx, &a.size));
+  int first = a.size.packed ? 1 : 3;
+  for (int i = 0; i < 3; i++)
+    a.grads[i] = (struct head_tensor){attention_out(ctx, &a.size, i), a.in[i].times, a.size.step};
+  a.y = (struct head_tensor){ctx_in(ctx, first)->data, a.size.queries, a.size.width};
+  a.sums = ctx_in(ctx, first + 1)->data;
+  a.dy = (struct head_tensor){ctx_in(ctx, first + 2)->data, a.size.queries, a.size.width};
+  for (int i = 0; i < ctx->kernel->n_out && !a.size.queries; i++) tensor_zero(&ctx->out[i]);
+  if (a.size.queries) pool_for(ctx_pool(ctx), a.size.batch * a.st.heads, 1, back_heads, &a);
   return a.failed;
 }
 
 static shoal_status shape(struct shape_ctx *c) {
-  c->out[0] = c->in[0];
+  if (c->node->n_in == 3) c->out[0] = c->in[0];
   return NULL;
 }
 static shoal_status grad_shape(struct shape_ctx *c) {
-  for (int i = 0; i < 3; i++) c->out[i] = c->in[i];
+  for (int i = 0; i < c->node->n_out; i++) c->out[i] = c->in[i];
   return NULL;
 }
 
@@ -289,12 +311,12 @@ static shoal_status grad_shape(struct shape_ctx *c) {
       0                                                 \
     }                                                   \
   }
-#define ATTRS "T: {half, bfloat16, float}; heads: int >= 1; depth: int >= 1; scale: float; causal: bool"
+#define ATTRS "N: int >= 1; T: {half, bfloat16, float}; heads: int >= 1; depth: int >= 1; scale: float; causal: bool"
 
 static const struct op_row rows[] = {
-    {"_ShoalAttention", .in = "q: T, k: T, v: T", .out = "y: T, sums: float", .attrs = ATTRS, .shape = shape,
+    {"_ShoalAttention", .in = "qkv: N * T", .out = "y: T, sums: float", .attrs = ATTRS, .shape = shape,
      .kernels = KERNELS(run)},
-    {"_ShoalAttentionGrad", .in = "q: T, k: T, v: T, y: T, sums: float, dy: T", .out = "dq: T, dk: T, dv: T",
-     .attrs = ATTRS, .shape = grad_shape, .kernels = KERNELS(grad_run)},
+    {"_ShoalAttentionGrad", .in = "qkv: N * T, y: T, sums: float, dy: T", .out = "grads: N * T", .attrs = ATTRS,
+     .shape = grad_shape, .kernels = KERNELS(grad_run)},
 };
 OP_FAMILY(attention, rows);

@@ -3,6 +3,7 @@
  *
  * With h = (x - mean) rstd and n = dy scale:
  *   dx = rstd (n - mean(n) - h mean(n h)),  dscale = sum over rows of dy h,  doffset = of dy.
+ * A tensor that is given too is added to dx: the gradient of what goes past the layer.
  * Those sums are taken in PIECES of the rows, cut by their number alone, and added in order. */
 #include <math.h>
 #include <string.h>
@@ -16,8 +17,8 @@ enum { PIECES = 32 };
 struct layer_norm_rows {
   shoal_dtype type;
   int64_t n, width;
-  const char *x, *dy;
-  char *y; /* or dx */
+  const char *x, *dy, *added; /* added: NULL for none */
+  char *y;                    /* or dx */
   const float *scale, *offset;
   float *mean, *rstd;
   float *sums; /* [PIECES][2][width] */
@@ -116,6 +117,10 @@ VECTOR_CLONES static void row_grad(const struct layer_norm_rows *s, const float 
   }
 }
 
+VECTOR_CLONES static void add_row(float *to, const float *from, int64_t n) {
+  LOOP_FREE for (int64_t i = 0; i < n; i++) to[i] += from[i];
+}
+
 static void grad_piece(const struct layer_norm_rows *s, int64_t begin, int64_t end, float *sums) {
   int64_t n = s->width;
   float *room = scratch_get(SCRATCH_PATCH, (size_t)n * 2 * sizeof *room), means[2];
@@ -126,6 +131,7 @@ static void grad_piece(const struct layer_norm_rows *s, int64_t begin, int64_t e
     means[0] /= (float)n;
     means[1] /= (float)n;
     row_grad(s, x, dy, result(s, r, room + n), s->mean[r], s->rstd[r], means, sums);
+    if (s->added) add_row(result(s, r, room + n), as_float(s, s->added, r, room), n);
     put(s, r, room + n);
   }
 }
@@ -182,6 +188,8 @@ static shoal_status norm_run(struct kernel_ctx *ctx) {
 static shoal_status check_grad(struct kernel_ctx *ctx, int64_t n) {
   TRY(check(ctx_in(ctx, 0), ctx_in(ctx, 1)));
   TRY(nn_check_same(ctx, 0, 4));
+  if (ctx->kernel->n_in > 6) return INVALID("at most one tensor is added");
+  if (ctx->kernel->n_in == 6) TRY(nn_check_same(ctx, 0, 5));
   if (ctx_in(ctx, 2)->n != n || ctx_in(ctx, 3)->n != n)
     return INVALID("there are %" PRId64 " rows, but means %s", n, tensor_shape_str(ctx_in(ctx, 2)));
   return NULL;
@@ -200,6 +208,7 @@ static shoal_status grad_run(struct kernel_ctx *ctx) {
   struct shape room = shape_vector(PIECES * 2 * s.width);
   TRY(ctx_temp(ctx, SHOAL_FLOAT32, &room, &sums));
   s.y = dx->data;
+  s.added = ctx->kernel->n_in == 6 ? ctx_in(ctx, 5)->data : NULL;
   s.scale = scale->data;
   s.mean = ctx_in(ctx, 2)->data;
   s.rstd = ctx_in(ctx, 3)->data;
@@ -231,8 +240,8 @@ static const struct kernel_def grad_kernels[] = {{HALVES_AND_FLOAT, .run = grad_
 static const struct op_row rows[] = {
     {"_ShoalLayerNorm", .in = "x: T, scale: float, offset: float", .out = "y: T, mean: float, rstd: float",
      .attrs = "T: {half, bfloat16, float}; epsilon: float", .shape = norm_shape, .kernels = norm_kernels},
-    {"_ShoalLayerNormGrad", .in = "x: T, scale: float, mean: float, rstd: float, dy: T",
-     .out = "dx: T, dscale: float, doffset: float", .attrs = "T: {half, bfloat16, float}", .shape = grad_shape,
-     .kernels = grad_kernels},
+    {"_ShoalLayerNormGrad", .in = "x: T, scale: float, mean: float, rstd: float, dy: T, added: N * T",
+     .out = "dx: T, dscale: float, doffset: float", .attrs = "N: int >= 0; T: {half, bfloat16, float}",
+     .shape = grad_shape, .kernels = grad_kernels},
 };
 OP_FAMILY(layer_norm, rows);

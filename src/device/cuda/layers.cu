@@ -80,13 +80,12 @@ template <class T, int P> struct row_part {
   __device__ inline void put(int p, int k, float x) { v[p].v[k] = stored<T>::of(x); }
 };
 
-/* The same of a row of numbers that all rows are multiplied by, or added to: it stays for all of them. */
-template <class T, int P> struct column_part {
-  enum { N = of_16<T>::N };
-  float v[P][N];
-  __device__ inline void read(const float *row, int width) {
-    EACH_PACK(p, at)
-      for (int k = 0; k < N; k += 4) *(pack_of<float, 4> *)&v[p][k] = *(const pack_of<float, 4> *)(row + at + k);
+/* A pack's part of a row of numbers that all rows are multiplied by, or added to. It is read for each of them, from the
+ * cache: in registers it would leave room for too few warps to keep the memory busy. */
+template <int N> struct column_pack {
+  float v[N];
+  __device__ inline column_pack(const float *row, int at) {
+    for (int k = 0; k < N; k += 4) *(pack_of<float, 4> *)&v[k] = *(const pack_of<float, 4> *)(row + at + k);
   }
 };
 #define EACH_COLUMN(i) for (int i = threadIdx.x % WARP; i < width; i += WARP)
@@ -97,9 +96,6 @@ template <class T, int P>
 __device__ inline void norm_held(const T *x, const float *scale, const float *offset, T *y, float *means, float *rstds,
                                  int64_t rows, int width, float epsilon) {
   enum { N = of_16<T>::N };
-  column_part<T, P> by, more;
-  by.read(scale, width);
-  more.read(offset, width);
   EACH_ROW(row) {
     row_part<T, P> r;
     float sum = 0, squares = 0;
@@ -108,7 +104,10 @@ __device__ inline void norm_held(const T *x, const float *scale, const float *of
     float mean = warp_sum(sum) / width;
     EACH_HELD(p, k, at) squares += (r.at(p, k) - mean) * (r.at(p, k) - mean);
     float rstd = rsqrtf(warp_sum(squares) / width + epsilon);
-    EACH_HELD(p, k, at) r.put(p, k, (r.at(p, k) - mean) * rstd * by.v[p][k] + more.v[p][k]);
+    EACH_PACK(p, at) {
+      column_pack<N> by(scale, at), more(offset, at);
+      for (int k = 0; k < N; k++) r.put(p, k, (r.at(p, k) - mean) * rstd * by.v[k] + more.v[k]);
+    }
     r.write(y + row * width, width);
     if (threadIdx.x % WARP == 0) {
       means[row] = mean;
@@ -154,27 +153,29 @@ __device__ inline void norm_back_held(const T *x, const float *scale, const floa
   enum { N = of_16<T>::N };
   __shared__ float joined[2 * P * WARP * N]; /* [2][width] */
   float of_scale[P][N] = {}, of_offset[P][N] = {};
-  column_part<T, P> by;
-  by.read(scale, width);
   EACH_ROW(row) {
     row_part<T, P> r, dy;
     float mean = means[row], rstd = rstds[row], sum = 0, product = 0;
     r.read(x + row * width, width);
     dy.read(dys + row * width, width);
-    EACH_HELD(p, k, at) {
-      float h = (r.at(p, k) - mean) * rstd, d = dy.at(p, k), n = d * by.v[p][k];
-      of_scale[p][k] += d * h;
-      of_offset[p][k] += d;
-      sum += n;
-      product += n * h;
+    EACH_PACK(p, at) {
+      column_pack<N> by(scale, at);
+      for (int k = 0; k < N; k++) {
+        float h = (r.at(p, k) - mean) * rstd, d = dy.at(p, k), n = d * by.v[k];
+        of_scale[p][k] += d * h;
+        of_offset[p][k] += d;
+        sum += n;
+        product += n * h;
+      }
     }
     sum = warp_sum(sum) / width;
     product = warp_sum(product) / width;
     EACH_PACK(p, at) {
+      column_pack<N> by(scale, at);
       pack_of<T, N> more;
       if (added) more = *(const pack_of<T, N> *)(added + row * width + at);
       for (int k = 0; k < N; k++) {
-        float h = (r.at(p, k) - mean) * rstd, d = rstd * (dy.at(p, k) * by.v[p][k] - sum - h * product);
+        float h = (r.at(p, k) - mean) * rstd, d = rstd * (dy.at(p, k) * by.v[k] - sum - h * product);
         dy.put(p, k, added ? d + load(more.v[k]) : d);
       }
     }

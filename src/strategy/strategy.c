@@ -216,6 +216,7 @@ static shoal_status join_tensorflow(struct shoal_strategy *s, const shoal_server
   if (s->tensorflow == SHOAL_TENSORFLOW_KERAS && s->rules.is_chief)
     return INVALID("beside Keras' fit a C program is not the first worker: fit's process has the values to begin with");
   s->rules.meet = tensorflow_hook;
+  s->rules.ends_with_tasks = true;
   s->next_key = 0;
   return NULL;
 }

@@ -43,6 +43,7 @@ struct shoal_train_session {
   int64_t done;       /* of the run that is under way */
   bool signals, keep_cluster;
   bool meets;           /* other tasks in every step: struct session_rules */
+  bool ends_with_tasks; /* likewise */
   char *task;           /* by whose name progress speaks; NULL: it does not */
   int64_t known_step;   /* the last that the step counter was seen at, when it speaks */
   shoal_status *status; /* where SHOAL_TRAIN_SESSION leaves the error */
@@ -230,6 +231,7 @@ static void follow(struct shoal_train_session *s, shoal_train_session_options *o
   if (!o->server) o->server = rules->server;
   o->is_chief = rules->is_chief;
   s->meets = rules->meet != NULL;
+  s->ends_with_tasks = rules->ends_with_tasks;
 }
 
 static void take_hooks(struct shoal_train_session *s, const shoal_train_session_options *o) {
@@ -383,6 +385,7 @@ shoal_status shoal_train_session_run(shoal_train_session *s, shoal_feeds feeds, 
     shoal_status e = run_hooked(s, feeds, fetches, target);
     prefer_thread_error(s, &e);
     if (!status_is_lost_task(e)) return e;
+    if (s->ends_with_tasks) return status_prefix(e, "a task was lost, and all are to be run again: ");
     LOGW("a task was lost, the session is made anew: %s", shoal_status_message(e));
     shoal_status_free(e);
     close_session(s);

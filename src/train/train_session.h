@@ -37,6 +37,8 @@ struct session_rules {
   shoal_hook (*meet)(struct shoal_strategy *strategy);
   /* (optional) One whose end comes after that of all others, the checkpoint's too. */
   shoal_hook (*stay)(struct shoal_strategy *strategy);
+  bool ends_with_tasks; /* a task that is lost ends the run, which is to be run again: others cannot go on in the middle
+                         */
 };
 
 /* How sessions on a model are made, again and again. */

@@ -258,6 +258,44 @@ def fitted_with_keras():
     fitted(3, "adam", 2)
 
 
+BOTH = """
+case "$*" in *--task_index=0*) echo $$ > {folder}/pid0; exec {c};; esac
+echo $$ > {folder}/pid1
+exec {python}
+"""
+
+
+LOST_BESIDE = r"all are to be run again: (?:.*\n){1,4}?.*Collective op \S+ \(group 1, instance \d+\): .*/task:1\b"
+
+
+def restarted(victim):
+    """A program of Shoal's, the first worker, which has checkpoints, and TensorFlow's in one job; one of them is killed. The
+    other ends, in time and by itself, and both are started again: to the weights of a run that nothing happened to."""
+    steps, flags = 60, ["sum=1", "optimizer=sgd", "tensorflow=1"]
+    want = re.findall(r"^weights \w+$", ended(*[Worker(c, at, i) for at in [addresses(2)] for i, c in enumerate(
+        ([TRAINER, "multi", str(steps), *flags], [sys.executable, TRAIN_TF2, str(steps), "packs"]))])[0], re.M)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as out:
+        run = BOTH.format(folder=folder, c=" ".join([TRAINER, "multi", str(steps), *flags, f"dir={folder}/run", "save=5",
+                                                     "slow=30"]),
+                          python=f"{sys.executable} {TRAIN_TF2} {steps} packs 0 {folder}/run")
+        launch = subprocess.Popen([SHOAL, "launch", "--ps=0", "--workers=2", "--restarts=3", "--", "sh", "-c", run, "both"],
+                                  stdout=out, stderr=subprocess.STDOUT)
+
+        def text():
+            out.seek(0)
+            return out.read()
+        try:
+            until(lambda: re.search(r"\b12 0x", text()), what=text)
+            with open(f"{folder}/pid{victim}") as f:
+                os.kill(int(f.read()), signal.SIGKILL)
+            assert launch.wait(PATIENCE) == 0, text()
+        finally:
+            launch.terminate()
+            launch.wait(PATIENCE)
+        assert all(text().count(line) == 2 for line in want) and len(want) == 1, (want, text())
+        assert victim == 0 or re.search(LOST_BESIDE, text()), text()
+
+
 def the_example_meets():
     launch = subprocess.run([SHOAL, "launch", "--ps=0", "--workers=3", "--", MEET], capture_output=True, text=True,
                             timeout=PATIENCE)
@@ -283,6 +321,8 @@ if __name__ == "__main__":
                      ("a strategy in C trains with TensorFlow's, gradients in packs", trained_in_packs),
                      ("a strategy in C trains with TensorFlow's, eagerly", trained_one_by_one),
                      ("strategies in C beside Keras' fit", fitted_with_keras),
+                     ("TensorFlow's worker is killed, and all go on from the checkpoint", lambda: restarted(1)),
+                     ("a program of Shoal's is killed beside TensorFlow's worker, and all go on", lambda: restarted(0)),
                      ("the example", the_example_meets),
                      ("one task alone", one_task_alone),
                      ("a worker that was killed comes again", a_worker_comes_again)]))

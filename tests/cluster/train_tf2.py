@@ -1,7 +1,9 @@
 """A worker of TensorFlow 2's MultiWorkerMirroredStrategy that trains the model of tests/programs/strategy_trainer.c beside
 programs of Shoal's, by a loop of its own, for coordination_test.py; TF_CONFIG says which worker it is.
 
-  train_tf2.py STEPS packs|eager [KIB]    gradients in a tf.function, in packs (of so many KiB); or one by one, eagerly
+  train_tf2.py STEPS packs|eager [KIB [FOLDER]]   gradients in a tf.function, in packs (of so many KiB); or one by one,
+                                                  eagerly. FOLDER: where the first worker, a program of Shoal's, has its
+                                                  checkpoints; what it has trained so far is not done again
 
 It prints what that program does: a line for each step, with the loss of all, and a hash of the weights."""
 import json
@@ -54,9 +56,15 @@ def step(x, y):
     return strategy.run(of_one, args=(x, y))
 
 
+def trained():
+    """How many steps the first worker goes on from; the weights are what it sends."""
+    latest = tf.train.latest_checkpoint(sys.argv[4]) if len(sys.argv) > 4 else None
+    return int(latest.rpartition("-")[2]) if latest else 0
+
+
 if HOW == "packs":
     step = tf.function(step)
-for k in range(STEPS):
+for k in range(trained(), STEPS):
     mine = slice(TASK * (ROWS // TASKS), (TASK + 1) * (ROWS // TASKS))
     x, y = numbers(ROWS * IN, 5 + k).reshape(ROWS, IN), numbers(ROWS, 100 + k).reshape(ROWS, 1)
     print(k, float(step(tf.constant(x[mine]), tf.constant(y[mine])).numpy()).hex(), flush=True)

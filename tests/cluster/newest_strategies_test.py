@@ -1,0 +1,18 @@
+"""Strategies with the newest TensorFlow there was at `make deps`: its workers in one group with programs of Shoal's
+(TensorFlow 2's way, coordination_test.py), and a loop in graph mode one of whose servers is Shoal's (programs_test.py).
+
+What newer versions have no more (Estimator), or count in another way (Keras' fit), is left to 2.15.1's tests.
+"""
+import os
+import subprocess
+import sys
+
+TESTS = [("coordination_test.py", "leads TensorFlow's worker"), ("coordination_test.py", "leads a program of Shoal's"),
+         ("coordination_test.py", "a strategy in C trains"), ("programs_test.py", "mirrored.py on shoal ps")]
+
+python = os.path.join(os.environ.get("SHOAL_TF_NEWEST_ENV", ""), "bin", "python")
+if not os.path.exists(python):
+    print("ok - strategies with the newest TensorFlow # SKIP there is none (make deps)")
+    sys.exit(0)
+here = os.path.dirname(os.path.abspath(__file__))
+sys.exit(max([subprocess.call([python, os.path.join(here, name), which]) for name, which in TESTS]))

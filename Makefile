@@ -74,6 +74,7 @@ bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in
 	@tools/python.sh bench/training.py --build $(BUILD)
 	@tools/python.sh bench/allreduce.py --build $(BUILD)
 	@tools/python.sh bench/datasets.py --build $(BUILD)
+	@tools/python.sh bench/replicas.py --build $(BUILD)
 	@$(BUILD)/bench/saving
 	@$(BUILD)/bench/many_collectives
 

@@ -245,10 +245,19 @@ static void node_flags(struct compiler *c, int i) {
   if (pn->flags & NODE_REFS) c->p->has_refs = true;
 }
 
-/* Constants are run once, here. They come first in the order, having no inputs. What a constant waits for, those that
- * read it wait for too, perhaps through it alone: in a plan that waits for nothing the order sees to that. */
+/* A handle is the same in every step, unless it is made for a variable that has no name. */
+static bool is_handle(const struct shoal_node *n) {
+  const char *name = RESOURCE_NAMELESS;
+  if (!op_is(n->op, "VarHandleOp")) return false;
+  shoal_status_free(node_get_string(n, "shared_name", &name));
+  return strcmp(name, RESOURCE_NAMELESS) != 0;
+}
+
+/* Constants and handles are run once, here. They come first in the order, having no inputs. What a constant waits for,
+ * those that read it wait for too, perhaps through it alone: in a plan that waits for nothing the order sees to that.
+ */
 static bool runs_once(const struct shoal_node *n, bool waits) {
-  return op_is(n->op, "Const") && n->n_in == 0 && (!waits || n->control.n == 0);
+  return (op_is(n->op, "Const") || is_handle(n)) && n->n_in == 0 && (!waits || n->control.n == 0);
 }
 
 static shoal_status run_once(struct plan *p) {

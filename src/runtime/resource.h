@@ -15,6 +15,9 @@
 
 struct resource;
 
+/* The name by which TensorFlow asks for a variable that no name leads to. */
+#define RESOURCE_NAMELESS "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+
 struct resource_type {
   const char *name;  /* as handles carry it: "N10tensorflow3VarE", or our own */
   const char *label; /* for people: "variable", "queue" */

@@ -23,7 +23,7 @@ enum {
   ALIGN = 64,
   CLASSES = 4 * 42,
   SMALL_CLASSES = 4 * 10, /* up to 64 KiB */
-  TINY = 1 << 10,
+  TINY = 8 << 10,
   KEEP_TINY = 1 << 20,
   KEEP = 1 << 16,
   BUFFER_FOREIGN = 0xffff,

@@ -146,15 +146,12 @@ struct var_handles {
   struct tensor *at; /* [n] */
 };
 
-/* The name by which TensorFlow asks for a variable that no name leads to. */
-static const char anonymous_name[] = "cd2c89b7-88b7-44c8-ad83-06c2a9158347";
-
 static shoal_status var_handle_init(struct kernel_init *ki, void *state) {
   struct var_handles *st = state;
   const char *container, *name;
   TRY(node_get_string(ki->node, "container", &container));
   TRY(node_get_string(ki->node, "shared_name", &name));
-  st->anonymous = strcmp(name, anonymous_name) == 0;
+  st->anonymous = strcmp(name, RESOURCE_NAMELESS) == 0;
   if (st->anonymous) return NULL;
   st->at = mem_zalloc(1, sizeof *st->at);
   TRY(resource_handle_tensor(ki->resources, ki->device->name, container, name, &variable_type, &st->at[0]));

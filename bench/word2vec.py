@@ -13,6 +13,7 @@ import gzip
 import os
 import random
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -30,10 +31,10 @@ text, out, threads, passes, sg, size = sys.argv[1], sys.argv[2], *map(int, sys.a
 rate = 0.025 if sg else 0.05
 m = Word2Vec(vector_size=size, window=5, min_count=5, workers=threads, sg=sg, negative=5, sample=1e-3, alpha=rate,
              min_alpha=rate * 1e-4, seed=1)
-begun = time.time()
+begun, used = time.time(), time.process_time()
 m.build_vocab(corpus_file=text)
 m.train(corpus_file=text, total_examples=m.corpus_count, total_words=m.corpus_total_words, epochs=passes)
-print(time.time() - begun)
+print(time.time() - begun, time.process_time() - used)
 m.wv.save_word2vec_format(out)
 """
 
@@ -50,7 +51,7 @@ def read_gcide(path):
     for p in paragraphs:
         entry = re.match(r"([A-Za-z]+) \\", p)
         head = entry[1].lower() if entry else head
-        synonyms = re.search(r"Syn(?:\.|:)\s*--(.*)", p, re.S)
+        synonyms = re.search(r"Syn[.:]\s*(?:--)?(.*)", p, re.S)
         if synonyms:
             first = re.split(r"[.\[]", synonyms[1])[0]
             alone = [w[0] for w in map(words_of, re.split("[;,]", first)) if len(w) == 1]
@@ -70,7 +71,8 @@ def split_text(path):
 
 def pairs_beside(held, counts):
     """Pairs of words, not too frequent, at most 3 apart."""
-    rare = lambda w: 20 <= counts.get(w, 0) < sum(counts.values()) / 2000
+    most = sum(counts.values()) / 2000
+    rare = lambda w: 20 <= counts.get(w, 0) < most
     found = [(a, b) for line in held for i, a in enumerate(line) for b in line[i + 1:i + 4]
              if a != b and rare(a) and rare(b)]
     return random.Random(3).sample(found, min(len(found), 20000))
@@ -101,10 +103,13 @@ def quality(path, pairs, counts):
     return float((near > far).mean())
 
 
-def timed(command, **more):
-    begun = time.time()
-    p = subprocess.run(command, check=True, capture_output=True, text=True, **more)
-    return time.time() - begun, p.stdout
+def timed(command):
+    """Seconds by the clock, and of processors; what it printed."""
+    begun, before = time.time(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    p = subprocess.run(command, check=True, capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return (time.time() - begun, used), p.stdout
 
 
 def peers(o):
@@ -115,7 +120,7 @@ def peers(o):
 
     def gensim(cbow, text, out):
         args = map(str, (o.threads, o.passes, 1 - cbow, o.size))
-        return float(timed([o.gensim, "-c", GENSIM, text, out, *args])[1].split()[-1])
+        return tuple(map(float, timed([o.gensim, "-c", GENSIM, text, out, *args])[1].split()[-2:]))
 
     found = {"shoal": lambda *a: timed([os.path.join(o.build, "shoal"), "word2vec", "train", *flags(*a)])[0]}
     if subprocess.run([o.gensim, "-c", "import gensim"], capture_output=True, check=False).returncode == 0:
@@ -136,14 +141,14 @@ def compare(o, cbow, text, words, tests, counts, folder):
             seconds[name].append(run(cbow, text, os.path.join(folder, name)))
     print(f"\n{'CBOW' if cbow else 'skip-gram'}, {o.size} numbers, {o.threads} threads, {o.passes} passes, "
           f"{o.rounds} rounds")
-    ours = statistics.median(seconds["shoal"])
-    for name, s in seconds.items():
-        s.sort()
-        made = os.path.join(folder, name)
+    middle = {name: [statistics.median(t[i] for t in times) for i in (0, 1)] for name, times in seconds.items()}
+    for name, times in seconds.items():
+        made, spread = os.path.join(folder, name), sorted(t[0] for t in times)
         marks = "".join(f"  {test} {quality(made, pairs, counts):.3f}" for test, pairs in tests.items())
-        middle = statistics.median(s)
-        print(f"  {name:9}{words * o.passes / middle:12,.0f} words/s  ({s[0]:.2f} {middle:.2f} {s[-1]:.2f} s)"
-              f"  shoal is {middle / ours:5.2f}x{marks}", flush=True)
+        clock, used = middle[name]
+        print(f"  {name:9}{words * o.passes / clock:12,.0f} words/s  ({spread[0]:.2f} to {spread[-1]:.2f} s)"
+              f"{words * o.passes / used:12,.0f} a second of a processor"
+              f"  shoal is {clock / middle['shoal'][0]:5.2f}x, {used / middle['shoal'][1]:5.2f}x{marks}", flush=True)
 
 
 def main():
@@ -170,7 +175,7 @@ def main():
         with open(text, "w", encoding="utf-8") as f:
             f.writelines(" ".join(line) + "\n" for line in lines)
         print(f"{sum(counts.values()):,} words, {len(counts):,} different ones; " +
-              ", ".join(f"{len(p)} pairs {t}" for t, p in tests.items()))
+              ", ".join(f"{len(p)} pairs {t}" for t, p in tests.items()), flush=True)
         for cbow in (0, 1):
             compare(o, cbow, text, sum(counts.values()), tests, counts, folder)
 

@@ -3,7 +3,7 @@
 #define WORD2VEC_COUNT_H
 
 #include "word2vec/corpus.h"
-#include "word2vec/words.h"
+#include "base/words.h"
 
 struct counter {
   struct words words;

@@ -8,7 +8,7 @@
 #define WORD2VEC_VECTORS_H
 
 #include "base/file.h"
-#include "word2vec/words.h"
+#include "base/words.h"
 
 struct vectors {
   struct words words;

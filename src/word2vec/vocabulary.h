@@ -8,7 +8,7 @@
 #define WORD2VEC_VOCABULARY_H
 
 #include "word2vec/corpus.h"
-#include "word2vec/words.h"
+#include "base/words.h"
 
 struct word_vocabulary {
   struct words words;

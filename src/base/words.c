@@ -1,10 +1,10 @@
-#include "word2vec/words.h"
+#include "base/words.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/keyed_hash.h"
 #include "base/mem.h"
-#include "base/text.h"
 
 enum { FIRST_SLOTS = 1024, FIRST_BYTES = 16384 };
 
@@ -20,7 +20,7 @@ size_t words_memory(const struct words *w) {
 }
 
 static uint32_t hash_word(const char *text, size_t n) {
-  uint64_t h = hash_bytes(text, n, 0);
+  uint64_t h = hash_keyed(text, n, 0);
   return (uint32_t)(h ^ h >> 32);
 }
 

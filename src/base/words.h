@@ -3,8 +3,8 @@
  * Words are bytes without NUL; whether they are UTF-8 is nobody's concern here. Their text lies one after the other in
  * one piece of memory, the entries in another, and an index of hashes finds them: three pieces, whatever the number of
  * words, so what a table takes is known, and one that may not grow any further says so. Not locked. */
-#ifndef WORD2VEC_WORDS_H
-#define WORD2VEC_WORDS_H
+#ifndef BASE_WORDS_H
+#define BASE_WORDS_H
 
 #include <stdbool.h>
 #include <stddef.h>

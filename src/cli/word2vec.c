@@ -27,8 +27,10 @@ enum { MB = 1 << 20 };
 /* ---- what is asked for ---- */
 
 struct word2vec_settings {
+  struct word2vec_task task;
+  struct word2vec_hosts *hosts; /* NULL: this process alone */
   const char *text, *output, *checkpoint_dir, *save_vocab, *read_vocab, *alpha, *sample, *classes;
-  int64_t size, window, hs, negative, threads, iter, min_count, binary, cbow, debug, seed, memory_mb;
+  int64_t size, window, hs, negative, threads, iter, min_count, binary, cbow, debug, seed, memory_mb, meetings;
 };
 
 static shoal_status read_real(const char *name, const char *text, double *out) {
@@ -53,6 +55,7 @@ static shoal_status read_options(const struct word2vec_settings *s, struct train
                                  .passes = s->iter,
                                  .threads = (int)s->threads,
                                  .seed = (uint64_t)s->seed,
+                                 .meetings = (int)s->meetings,
                                  .memory = memory_of(s->memory_mb)};
   if (s->alpha) TRY(read_real("alpha", s->alpha, &o->rate));
   if (s->sample) TRY(read_real("sample", s->sample, &o->sample));
@@ -104,16 +107,17 @@ static shoal_status train_and_save(const struct word2vec_settings *s, const stru
   TRY(read_options(s, &o));
   if (s->debug > 1 || (s->debug && terminal)) o.tell = tell;
   o.arg = &terminal;
+  word2vec_hosts_share(s->hosts, &o);
   shoal_status done = word2vec_train(&m, c, v, &o);
   if (terminal && o.tell) fprintf(stderr, "\n");
   if (shoal_status_code(done) == SHOAL_CANCELLED) return status_suffix(done, "; no vectors were saved");
   TRY(done);
-  done = save(s, v, &m);
+  if (word2vec_hosts_chief(s->hosts)) done = save(s, v, &m);
   model_release(&m);
   return done;
 }
 
-static shoal_status run_train(const struct word2vec_settings *s, char **paths, int n) {
+static shoal_status run_train(struct word2vec_settings *s, char **paths, int n) {
   struct corpus c;
   struct word_vocabulary v;
   struct training_options o;
@@ -124,8 +128,12 @@ static shoal_status run_train(const struct word2vec_settings *s, char **paths, i
     corpus_close(&c);
     return done;
   }
-  if (s->save_vocab && !(done = vocabulary_save(&v, s->save_vocab))) saved(s->save_vocab);
-  if (!done && (s->output || s->checkpoint_dir)) done = train_and_save(s, &c, &v);
+  bool trains = s->output || s->checkpoint_dir;
+  if (trains) done = word2vec_hosts_open(&s->task, (size_t)s->size, &s->hosts);
+  if (!done && s->save_vocab && word2vec_hosts_chief(s->hosts) && !(done = vocabulary_save(&v, s->save_vocab)))
+    saved(s->save_vocab);
+  if (!done && trains) done = train_and_save(s, &c, &v);
+  word2vec_hosts_close(s->hosts);
   vocabulary_release(&v);
   corpus_close(&c);
   return done;
@@ -154,7 +162,8 @@ static int train_main(int argc, char **argv) {
                                 .min_count = 5,
                                 .cbow = 1,
                                 .debug = 1,
-                                .seed = 1};
+                                .seed = 1,
+                                .meetings = 10};
   const struct flag flags[] = {
       {"train", "FILE", "the text, words between blanks; more files may follow the flags", .text = &s.text},
       {"output", "FILE", "where the vectors go", .text = &s.output},
@@ -184,6 +193,16 @@ static int train_main(int argc, char **argv) {
        .max = INT64_MAX},
       {"memory", "MB", "for words, vectors and what is kept of the text (default: half of the machine's)",
        .number = &s.memory_mb, .min = 0, .max = INT64_MAX / MB},
+      {"meetings", "N", "as several tasks: how often a pass their models become one (default 10)",
+       .number = &s.meetings, .min = 1, .max = 1000000},
+      {"worker_hosts", "HOST:PORT,...",
+       "all tasks, as `shoal launch` tells them (or TF_CONFIG); each has a part of the text",
+       .text = &s.task.worker_hosts, .may_be_empty = true},
+      {"ps_hosts", "", "none: there are no parameter servers", .text = &s.task.ps_hosts, .may_be_empty = true},
+      {"job_name", "NAME", "worker", .text = &s.task.job_name},
+      {"task_index", "N", "this task", .number = &s.task.task_index, .min = 0, .max = INT32_MAX},
+      {"insecure_bind_all", NULL, "listen beyond this machine without TLS", .on = &s.task.insecure_bind_all},
+      TLS_FLAGS(s.task.tls),
       {"classes", "N", "refused: word classes are not computed", .text = &s.classes},
   };
   static const char usage[] = "shoal word2vec train -train FILE -output FILE [-size N] [-cbow 0|1] ... [FILE...]";
@@ -195,6 +214,7 @@ static int train_main(int argc, char **argv) {
   if (!s.output && !s.save_vocab && !s.checkpoint_dir)
     return refuse("train", "say -output, --checkpoint_dir or -save-vocab: nothing would be kept", usage);
   char **paths = texts(s.text, argc, argv, &n);
+  tls_flags_use(&s.task.tls);
   stop_signals_take();
   shoal_status done = run_train(&s, paths, n);
   stop_signals_leave();

@@ -1,11 +1,36 @@
 /* What the files of `shoal word2vec` share.
  *
- *   word2vec.c      train, phrases
- *   word2vec_ask.c  neighbors, analogy */
+ *   word2vec.c        train, phrases
+ *   word2vec_hosts.c  train as several tasks
+ *   word2vec_ask.c    neighbors, analogy */
 #ifndef CLI_WORD2VEC_H
 #define CLI_WORD2VEC_H
 
+#include <shoal/shoal.h>
+
+#include "cli/cli.h"
+#include "word2vec/train.h"
+
 int word2vec_neighbors_main(int argc, char **argv);
 int word2vec_analogy_main(int argc, char **argv);
+
+/* Which task this is: flags as `shoal launch` gives them, else TF_CONFIG. */
+struct word2vec_task {
+  const char *ps_hosts, *worker_hosts, *job_name;
+  int64_t task_index;
+  bool insecure_bind_all;
+  struct tls_flags tls;
+};
+/* The other tasks of this job; NULL in *out: there are none. Waits until all are there. */
+struct word2vec_hosts;
+shoal_status word2vec_hosts_open(const struct word2vec_task *t, size_t width, struct word2vec_hosts **out);
+void word2vec_hosts_close(struct word2vec_hosts *h);
+/* Does this task save? */
+bool word2vec_hosts_chief(const struct word2vec_hosts *h);
+/* Sets this task's part. */
+void word2vec_hosts_share(struct word2vec_hosts *h, struct training_options *o);
+/* All tasks' models become one; the first call takes note of what they begin with. Every task must come here as often.
+ */
+shoal_status word2vec_hosts_meet(void *arg, struct word_model *m, size_t words);
 
 #endif

@@ -13,6 +13,8 @@
 
 enum { COUNT_EVERY = 10000 /* words */ };
 
+static int workers_of(const struct training_options *o) { return MAX(o->workers, 1); }
+
 /* ---- the text as numbers ---- */
 
 /* The chunk's words that have vectors; NULL when there is no memory. */
@@ -75,7 +77,8 @@ static size_t take_sentence(struct trainer *w, const struct numbers *list, size_
 static double done(const struct trainer *w) {
   const struct word_training *t = w->t;
   double words = (double)(atomic_load_explicit(&t->words, memory_order_relaxed) + w->words);
-  return MIN(words / ((double)t->o->passes * (double)t->vocabulary->total + 1), 1.0);
+  double all = (double)t->o->passes * (double)t->vocabulary->total / workers_of(t->o);
+  return MIN(words / (all + 1), 1.0);
 }
 
 static void tell(struct trainer *w) {
@@ -104,12 +107,12 @@ static void train_numbers(struct trainer *w, const struct numbers *list) {
 
 static shoal_status train_chunks(struct trainer *w, bool tells) {
   struct word_training *t = w->t;
-  int64_t chunks = t->corpus->chunks;
-  for (int64_t i; (i = atomic_fetch_add(&t->next, 1)) < chunks * t->o->passes;) {
+  for (int64_t i; (i = atomic_fetch_add(&t->next, 1)) < t->until;) {
     struct numbers *list;
     bool mine;
-    TRY(numbers_of(w, i % chunks, &list, &mine));
-    w->state = (t->o->seed + (uint64_t)i + 1) * 0x9e3779b97f4a7c15u;
+    int64_t chunk = i % t->chunks * workers_of(t->o) + t->o->worker, pass = i / t->chunks;
+    TRY(numbers_of(w, chunk, &list, &mine));
+    w->state = (t->o->seed + (uint64_t)(pass * t->corpus->chunks + chunk) + 1) * 0x9e3779b97f4a7c15u;
     train_numbers(w, list);
     if (mine) free(list);
     count(w);
@@ -155,6 +158,7 @@ static shoal_status check_options(const struct training_options *o) {
   if (!o->negative && !o->hs) return INVALID("-negative 0 needs -hs 1: there is nothing to train by");
   if (o->passes < 1 || o->threads < 1) return INVALID("-iter and -threads must be 1 or more");
   if (!(o->rate > 0) || !isfinite(o->rate)) return INVALID("-alpha must be above 0");
+  if (o->worker < 0 || o->worker >= workers_of(o)) return INVALID("there is no worker %d", o->worker);
   if (!(o->sample >= 0) || !isfinite(o->sample)) return INVALID("-sample must be 0 or more");
   return NULL;
 }
@@ -164,6 +168,20 @@ static long long room_for_text(const struct word_training *t) {
   const struct word_model *m = t->model;
   size_t rows = m->stride * sizeof(float) * t->vocabulary->words.n * (size_t)(1 + !!m->out + !!m->nodes);
   return t->o->memory > rows ? (long long)(t->o->memory - rows) : 0;
+}
+
+/* Hosts take chunks in turn, and meet after the same share of their own. */
+static shoal_status train_rounds(struct word_training *t, struct word_model *m) {
+  const struct training_options *o = t->o;
+  int64_t all = t->chunks * o->passes, rounds = o->meet ? o->passes * MAX(o->meetings, 1) : 1;
+  if (o->meet) TRY(o->meet(o->meet_arg, m, t->vocabulary->words.n));
+  for (int64_t i = 0; i < rounds; i++) {
+    atomic_store(&t->next, all * i / rounds);
+    t->until = all * (i + 1) / rounds;
+    TRY(crew_run(o->threads, train_thread, t));
+    if (o->meet) TRY(o->meet(o->meet_arg, m, t->vocabulary->words.n));
+  }
+  return NULL;
 }
 
 static void release(struct word_training *t) {
@@ -178,13 +196,15 @@ shoal_status word2vec_train(struct word_model *m, const struct corpus *c, const 
   struct word_training t = {.o = o, .corpus = c, .vocabulary = v, .model = m, .kernel = block_kernel()};
   *m = (struct word_model){0};
   TRY(check_options(o));
+  t.chunks = (c->chunks - o->worker + workers_of(o) - 1) / workers_of(o);
+  if (t.chunks < 1) return INVALID("the text is too small for %d workers", o->workers);
   TRY(model_new(m, v, o));
   sampling_init(&t.sampling, v, o->sample);
   if (o->hs) tree_init(&t.tree, v);
   t.kept = mem_zalloc((size_t)c->chunks, sizeof *t.kept);
   atomic_init(&t.room, room_for_text(&t));
   t.began = clock_ns();
-  shoal_status s = crew_run(o->threads, train_thread, &t);
+  shoal_status s = train_rounds(&t, m);
   release(&t);
   if (s) model_release(m);
   return s;

@@ -1,4 +1,5 @@
-/* Training word vectors on one host: skip-gram or CBOW, by negative sampling, the hierarchical softmax, or both.
+/* Training word vectors on one host, or several: skip-gram or CBOW, by negative sampling, the hierarchical softmax, or
+ * both.
  *
  * Threads take chunks of the text in turn, one pass after the other, and train one model (block.h says how, and why
  * without locks). Which occurrences are used, which windows they have and which words are drawn is decided by the seed,
@@ -13,6 +14,8 @@
 #include "word2vec/vocabulary.h"
 
 enum { TRAIN_MOST_WINDOW = 255, TRAIN_MOST_NEGATIVE = 255 };
+
+struct word_model;
 
 struct training_progress {
   double part;    /* of all passes, up to 1 */
@@ -32,6 +35,11 @@ struct training_options {
   size_t memory; /* bytes for the model, and for what is kept of the text; 0: as much as it takes, nothing is kept */
   void (*tell)(void *arg, const struct training_progress *p); /* now and then, by one thread; may be NULL */
   void *arg;
+  /* Several hosts: each trains its part of the text, and they meet before the first pass, and so many times in
+   * each. workers 0: this one alone. */
+  int worker, workers, meetings;
+  shoal_status (*meet)(void *arg, struct word_model *m, size_t words);
+  void *meet_arg;
 };
 
 struct word_model {

@@ -30,7 +30,9 @@ struct word_training {
   struct word_sampling sampling;
   struct word_tree tree;
   int64_t began;                   /* clock_ns() */
-  atomic_llong next;               /* chunk of a pass that nobody has taken */
+  atomic_llong next;               /* chunk of a pass, of this host's, that nobody has taken */
+  int64_t until;                   /* which is left for after the next meeting */
+  int64_t chunks;                  /* of this host */
   atomic_llong words;              /* trained */
   atomic_llong room;               /* bytes that chunks may still take */
   _Atomic(struct numbers *) *kept; /* [chunks] */

@@ -1,5 +1,6 @@
-"""examples/word2vec.c: word vectors by a graph, their tables cut into parts on the parameter servers; asynchronous, in
-step, by noise-contrastive estimation; TensorFlow reads the checkpoint as whole tables."""
+"""Word vectors on clusters: `shoal word2vec train` as several tasks; examples/word2vec.c, a graph, its tables cut into
+parts on the parameter servers: asynchronous, in step, by noise-contrastive estimation; TensorFlow reads the checkpoint
+as whole tables."""
 # needs: tensorflow
 import os
 import random
@@ -95,6 +96,19 @@ def contrastive():
         assert right > 0.9, (right, text)
 
 
+def several_hosts():
+    """Several hosts. `shoal word2vec train` as tasks that become one model now and then, with a text of which each has a part."""
+    with tempfile.TemporaryDirectory() as folder:
+        text, out = make_text(folder)[0][7:], os.path.join(folder, "vectors")
+        command = [SHOAL, "word2vec", "train", "-train", text, "-output", out, "-size", "16", "-cbow", "0", "-iter", "8",
+                   "-threads", "1", "-sample", "0", "-min-count", "1", "-alpha", "0.05"]
+        for more in (["--meetings=4"], ["-hs", "1", "-negative", "0", "--meetings=3"]):
+            said = run(SHOAL, "launch", "--ps=0", "--workers=3", "--", *command, *more)
+            assert said.count(f"saved {out}") == 1, said
+            assert agreement(out) > 0.9, (more, agreement(out), said)
+        assert "no parameter servers" in run(SHOAL, "launch", "--ps=1", "--ps_server", "--workers=2", "--", *command, code=2)
+
+
 def mistakes():
     """Mistakes. Each is told by its name."""
     with tempfile.TemporaryDirectory() as folder:
@@ -107,4 +121,4 @@ def mistakes():
 
 
 if __name__ == "__main__":
-    sys.exit(report([(f.__doc__.split(".")[0], f) for f in (alone, asynchronous, in_step, contrastive, mistakes)]))
+    sys.exit(report([(f.__doc__.split(".")[0], f) for f in (alone, asynchronous, in_step, contrastive, several_hosts, mistakes)]))

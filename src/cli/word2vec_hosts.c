@@ -1,0 +1,163 @@
+/* `shoal word2vec train` as several tasks of one job (`shoal launch --ps=0 --workers=N -- shoal word2vec train ...`):
+ * each trains a model of its own on its part of the text, and now and then all of them become one.
+ *
+ * What meets is what has changed since the last time, row by row, and how many have changed the row: the sum divided by
+ * that number is added to the row as it was. A word that all have met gets the mean, one that a single host has met
+ * gets all of what it learned there. (A mean of whole models would divide the latter by the number of hosts.)
+ *
+ * The sums are an all-reduce in a graph, over as many rows at once as fit a piece, with the number of changes as one
+ * more column; the last piece is filled up with zeros. A task that is lost ends all: nobody waits for it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "cli/word2vec.h"
+#include "word2vec/vectors.h"
+
+enum { PIECE_BYTES = 8 << 20 };
+
+struct word2vec_hosts {
+  shoal_cluster *cluster;
+  shoal_server *server;
+  shoal_strategy *strategy;
+  shoal_graph *graph;
+  shoal_train_session *session;
+  shoal_out given, sum;
+  shoal_op *reduce;
+  shoal_tensor *piece; /* [rows, width + 1] */
+  size_t rows, width;
+  float *before[3]; /* of the model's matrices: as they were when all met last; NULL: there is none */
+};
+
+static shoal_op *add_all(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  (void)arg;
+  shoal_global_step(g); /* a training session wants one; here it has all tasks' variables ready */
+  out[0] = shoal_replica_reduce(r, SHOAL_REDUCE_SUM, in[0]);
+  return NULL;
+}
+
+static shoal_status build(struct word2vec_hosts *h) {
+  shoal_graph *g = h->graph = shoal_graph_new();
+  shoal_dims shape = SHOAL_SHAPE((int64_t)h->rows, (int64_t)h->width + 1);
+  h->given = shoal_placeholder(g, SHOAL_FLOAT32, shape, "given");
+  h->reduce = shoal_strategy_run(g, h->strategy, add_all, NULL, &h->given, 1, &h->sum, 1);
+  TRY(status_copy(shoal_graph_error(g)));
+  return shoal_tensor_new(SHOAL_FLOAT32, 2, (int64_t[]){(int64_t)h->rows, (int64_t)h->width + 1}, &h->piece);
+}
+
+static shoal_status connect(struct word2vec_hosts *h, const struct word2vec_task *t) {
+  const shoal_cluster *c = h->cluster;
+  TRY(shoal_server_start(
+      SHOAL_OPTIONS(shoal_server_options, .cluster = shoal_cluster_json(c), .job = shoal_cluster_job(c),
+                    .task = shoal_cluster_task(c), .insecure_bind_all = t->insecure_bind_all, .tls_cert = t->tls.cert,
+                    .tls_key = t->tls.key, .tls_ca = t->tls.ca),
+      &h->server));
+  TRY(shoal_strategy_new_multi_worker(c, h->server, NULL, &h->strategy));
+  TRY(build(h));
+  return shoal_train_session_open(
+      h->graph, SHOAL_OPTIONS(shoal_train_session_options, .strategy = h->strategy, .no_signals = true), &h->session);
+}
+
+/* NULL: there is none. */
+static shoal_status find_cluster(const struct word2vec_task *t, shoal_cluster **out) {
+  const char *config = getenv("TF_CONFIG");
+  *out = NULL;
+  if (t->worker_hosts && *t->worker_hosts)
+    return shoal_cluster_from_hosts(t->ps_hosts, t->worker_hosts, t->job_name, (int)t->task_index, out);
+  return config && *config ? shoal_cluster_from_config(NULL, out) : NULL;
+}
+
+shoal_status word2vec_hosts_open(const struct word2vec_task *t, size_t width, struct word2vec_hosts **out) {
+  shoal_cluster *c;
+  *out = NULL;
+  TRY(find_cluster(t, &c));
+  bool several = c && shoal_cluster_tasks(c, "worker") + shoal_cluster_tasks(c, "chief") > 1;
+  if (!several || shoal_cluster_tasks(c, "ps")) {
+    shoal_cluster_free(c);
+    return several ? INVALID("word2vec train needs no parameter servers, and there are some: shoal launch --ps=0")
+                   : NULL;
+  }
+  struct word2vec_hosts *h = mem_zalloc(1, sizeof *h);
+  h->cluster = c;
+  h->width = width;
+  h->rows = MAX(PIECE_BYTES / ((width + 1) * sizeof(float)), (size_t)1);
+  shoal_status s = connect(h, t);
+  if (s) word2vec_hosts_close(h);
+  else *out = h;
+  return s;
+}
+
+void word2vec_hosts_close(struct word2vec_hosts *h) {
+  if (!h) return;
+  if (h->session) shoal_status_free(shoal_train_session_close(h->session));
+  for (size_t i = 0; i < COUNT_OF(h->before); i++) free(h->before[i]);
+  shoal_tensor_unref(h->piece);
+  shoal_graph_free(h->graph);
+  shoal_strategy_free(h->strategy);
+  shoal_server_stop(h->server);
+  shoal_cluster_free(h->cluster);
+  free(h);
+}
+
+bool word2vec_hosts_chief(const struct word2vec_hosts *h) { return !h || shoal_cluster_is_chief(h->cluster); }
+
+void word2vec_hosts_share(struct word2vec_hosts *h, struct training_options *o) {
+  if (!h) return;
+  o->worker = shoal_strategy_first_replica(h->strategy);
+  o->workers = shoal_strategy_replicas(h->strategy);
+  o->meet = word2vec_hosts_meet;
+  o->meet_arg = h;
+}
+
+/* ---- meeting ---- */
+
+/* Rows' changes, and 1 behind those that have any. */
+static void put_changes(struct word2vec_hosts *h, const float *now, const float *before, size_t n) {
+  float *to = shoal_tensor_data(h->piece);
+  size_t stride = rows_stride(h->width);
+  memset(to, 0, h->rows * (h->width + 1) * sizeof *to);
+  for (size_t i = 0; i < n; i++, to += h->width + 1, now += stride, before += stride)
+    for (size_t j = 0; j < h->width; j++)
+      if ((to[j] = now[j] - before[j]) != 0) to[h->width] = 1;
+}
+
+static void take_changes(const struct word2vec_hosts *h, const float *sum, float *now, float *before, size_t n) {
+  size_t stride = rows_stride(h->width);
+  for (size_t i = 0; i < n; i++, sum += h->width + 1, now += stride, before += stride) {
+    float share = sum[h->width] > 0 ? 1 / sum[h->width] : 0;
+    for (size_t j = 0; j < h->width; j++) now[j] = before[j] += sum[j] * share;
+  }
+}
+
+static shoal_status meet_rows(struct word2vec_hosts *h, float *now, float *before, size_t n) {
+  size_t stride = rows_stride(h->width);
+  for (size_t at = 0; at < n; at += h->rows) {
+    size_t some = MIN(h->rows, n - at);
+    shoal_tensor *sum = NULL;
+    put_changes(h, now + at * stride, before + at * stride, some);
+    TRY(shoal_session_step(shoal_train_session_raw(h->session), SHOAL_FEED(h->given, h->piece),
+                           SHOAL_FETCH(h->sum, &sum), h->reduce));
+    take_changes(h, shoal_tensor_const_data(sum), now + at * stride, before + at * stride, some);
+    shoal_tensor_unref(sum);
+  }
+  return NULL;
+}
+
+static shoal_status take_note(struct word2vec_hosts *h, float *const *matrices, size_t n) {
+  for (size_t i = 0; i < COUNT_OF(h->before); i++) {
+    if (!matrices[i]) continue;
+    TRY(rows_new(n, h->width, &h->before[i]));
+    memcpy(h->before[i], matrices[i], n * rows_stride(h->width) * sizeof(float));
+  }
+  return NULL;
+}
+
+shoal_status word2vec_hosts_meet(void *arg, struct word_model *m, size_t words) {
+  struct word2vec_hosts *h = arg;
+  float *const matrices[] = {m->in, m->out, m->nodes};
+  if (!h->before[0]) return take_note(h, matrices, words);
+  for (size_t i = 0; i < COUNT_OF(matrices); i++)
+    if (matrices[i]) TRY(meet_rows(h, matrices[i], h->before[i], words));
+  return NULL;
+}

@@ -306,7 +306,7 @@ struct function_def *graph_function(const struct shoal_graph *g, const char *nam
 
 const struct op *graph_op(const struct shoal_graph *g, const char *name) {
   const struct op *op = op_find(name);
-  if (op) return op;
+  if (op && !(op->flags & OP_OWN)) return op;
   const struct function_def *f = graph_function(g, name);
   return f ? f->sig : NULL;
 }

@@ -43,7 +43,7 @@ shoal_status function_def_decode(const void *data, size_t size, size_t *budget, 
 struct function_def *function_def_ref(struct function_def *f);
 void function_def_unref(struct function_def *f);
 
-/* An op by name: of the registry, or a function of g's library; NULL when neither. */
+/* An op by name, for a graph that arrives: of the registry, or a function of g's library; NULL when neither. */
 const struct op *graph_op(const struct shoal_graph *g, const char *name);
 struct function_def *graph_function(const struct shoal_graph *g, const char *name);
 /* Adds a definition (its reference is taken over). The same again is fine; another of that name is an error. */

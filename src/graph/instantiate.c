@@ -163,6 +163,14 @@ static shoal_status count_inputs(const struct op *op, const struct named_attr *a
   return NULL;
 }
 
+/* Ends of a body are made of the signature, and of its types; one that a body brought itself would be another's. */
+static bool is_end(const char *op) {
+  static const char *const ends[] = {"_Arg", "_Retval", "_DeviceArg", "_DeviceRetval"};
+  for (size_t i = 0; i < COUNT_OF(ends); i++)
+    if (!strcmp(op, ends[i])) return true;
+  return false;
+}
+
 static shoal_status add_body_node(struct function_instance *in, const struct node_def *d, struct shoal_node **out) {
   if (!d->name.n || !d->op.n || slice_has_nul(d->name) || slice_has_nul(d->op))
     return INVALID("Illegal op name '%s'", SLICE_CSTR(d->name));
@@ -170,6 +178,8 @@ static shoal_status add_body_node(struct function_instance *in, const struct nod
   const struct op *op = graph_op(in->library, op_name);
   shoal_status s = NULL;
   if (!op) s = NOT_FOUND("Op type not registered '%s' in function '%s'", op_name, in->f->name);
+  if (!s && is_end(op_name))
+    s = INVALID("'%s' (%s) is no node of a function: its signature has the ends", name, op_name);
   if (!s && !node_name_valid(name, true)) s = INVALID("Illegal op name '%s'", name);
   struct named_attr *attrs = NULL;
   int n = (int)d->attrs.n, n_in = 0;

@@ -32,6 +32,7 @@ enum op_flags {
   OP_UNINITIALIZED_OK = 8, /* takes reference inputs that have no value yet */
   OP_NO_GRADIENT = 16,     /* not differentiable: gradients stop here without an error */
   OP_LOCAL = 32,           /* reads files: what it gives depends on the task and the moment, so it is never folded */
+  OP_OWN = 64,             /* made by rewrites alone: no graph that arrives has it */
 };
 
 struct op_row {

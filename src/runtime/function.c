@@ -376,6 +376,9 @@ static shoal_status check_rets(const struct function_call *c) {
     bool host = f->device->type->host || f->memory.host_rets >> MIN(i, 31) & 1 || !dtype_plain(f->types[f->n_args + i]);
     if (tensor_valid(&c->rets[i]) && c->rets[i].buffer->device != (host ? NULL : f->device))
       return INTERNAL("Result %d of function %s is in other memory than its caller's", i, f->name);
+    if (tensor_valid(&c->rets[i]) && c->rets[i].dtype != f->types[f->n_args + i])
+      return INTERNAL("Result %d of function %s is %s where its signature says %s", i, f->name,
+                      dtype_tf_name(c->rets[i].dtype), dtype_tf_name(f->types[f->n_args + i]));
   }
   return NULL;
 }

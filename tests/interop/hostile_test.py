@@ -174,6 +174,28 @@ def test_more_outputs_than_inputs():
     refused(g, INTERNAL, run="a:2")
 
 
+def test_more_values_than_variables():
+    for n in (0, 1, 3):
+        g = graph(("v", "VarHandleOp", [], {"dtype": ("type", FLOAT), "shape": ("shape", tensor_pb2.TensorProto().tensor_shape)}),
+                  ("r", "_ReadVariablesOp", ["v"] * n, {"N": ("i", n)}))
+        g.node[1].attr["dtypes"].list.type.extend([FLOAT] * 2 if n == 3 else [FLOAT] * 200)
+        refused(g, INVALID, run="r:1")
+
+
+def test_ops_that_only_rewrites_make():
+    """One that runs any op, with inputs of any type."""
+    for op in ("WriteFile", "_SweepUpdates"):
+        g = graph(("c", "Const", [], const()), ("s", "_SweepUpdates", ["c", "c"], {"op": ("s", op.encode()), "count": ("i", 1)}))
+        g.node[1].attr["own"].list.i.extend([1, 1])
+        g.node[1].attr["Tin"].list.type.extend([FLOAT, FLOAT])
+        assert "_SweepUpdates" in refused(g, NOT_FOUND)
+    g = graph(("c", "Const", [], const()))
+    f = function(g, "f", "Identity", {"T": ("type", FLOAT)})
+    f.node_def.add().CopyFrom(graph(("s", "_SweepUpdates", ["x"], {"op": ("s", b"_SweepUpdates"), "count": ("i", 1)})).node[0])
+    call(g, "f")
+    assert "_SweepUpdates" in refused(g, NOT_FOUND, run="call:0")
+
+
 def test_outputs_without_end():
     """A node whose attribute asks for a billion outputs gets none of them."""
     axis = tensor_pb2.TensorProto(dtype=types_pb2.DT_INT32, int_val=[0])
@@ -433,6 +455,35 @@ def test_function_that_calls_itself():
     function(g, "f", "PartitionedCall", {**CALL, "f": ("func", "f")})
     call(g, "f")
     refused(g, INVALID, EXHAUSTED, UNIMPLEMENTED, 9, 13, run="call:0")
+
+
+def test_ends_that_a_function_brings_itself():
+    """A result of another type than the signature says would be taken for that; one that something waits for is in no
+    graph that the function is put into."""
+    string = types_pb2.DT_STRING
+    for op in ("_Retval", "_DeviceRetval", "_Arg", "_DeviceArg"):
+        takes = op.endswith("val")
+        for waits in (False, True):
+            g = graph(("c", "Const", [], const(dims=[4])))
+            f = function(g, "f", "Identity", {"T": ("type", FLOAT)})
+            text = f.node_def.add(name="text", op="AsString", input=["x"])
+            text.attr["T"].type = FLOAT
+            end = f.node_def.add(name="end", op=op, input=["text:output:0"] if takes else [])
+            end.attr["T"].type = string if takes else FLOAT
+            end.attr["index"].i = 0
+            if waits:
+                f.control_ret["end"] = "end"
+                f.node_def[0].input.append("^end")
+                call(g, "f")
+                assert "end" in refused(g, INVALID, run="call:0")
+                continue
+            n = g.node.add(name="rows", op="MapDefun", input=["c"])
+            n.attr["Targuments"].list.type.append(FLOAT)
+            n.attr["Tcaptured"].list.SetInParent()
+            n.attr["output_types"].list.type.append(FLOAT)
+            n.attr["output_shapes"].list.shape.add()
+            n.attr["f"].func.name = "f"
+            assert "end" in refused(g, INVALID, run="rows:0")
 
 
 def test_functions_that_call_each_other():

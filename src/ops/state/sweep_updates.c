@@ -2,7 +2,10 @@
  *
  * It holds one kernel of the op it stands for (attribute `op`) and runs it `count` times, each time with the inputs
  * that update has for itself (`own` says which of the op's inputs those are) and the scalars that all share. Inputs:
- * the own ones of each update in turn, then the shared ones. Each update locks its own variables, as it did alone. */
+ * the own ones of each update in turn, then the shared ones. Each update locks its own variables, as it did alone.
+ *
+ * Inputs are of the types that the op takes: that was checked when the updates were nodes. So no graph that arrives may
+ * have it. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -103,7 +106,7 @@ static const struct op_row rows[] = {
     {.name = "_SweepUpdates",
      .in = "inputs: Tin",
      .attrs = "op: string; count: int >= 1; own: list(int); Tin: list(type) >= 1",
-     .flags = OP_STATEFUL,
+     .flags = OP_STATEFUL | OP_OWN,
      .kernels = (const struct kernel_def[]){{.device = "CPU",
                                              .borrowable = true,
                                              .state_size = sizeof(struct sweep),

@@ -235,7 +235,12 @@ static shoal_status read_variable(struct kernel_ctx *ctx, int i) {
   return s;
 }
 
+static shoal_status differ_in_number(int n_in, int n_out) {
+  return INVALID("Mismatched number of arguments to ReadVariablesOp (%d vs. %d)", n_in, n_out);
+}
+
 static shoal_status read_run(struct kernel_ctx *ctx) {
+  if (ctx->kernel->n_in != ctx->kernel->n_out) return differ_in_number(ctx->kernel->n_in, ctx->kernel->n_out);
   for (int i = 0; i < ctx->kernel->n_out; i++) TRY(read_variable(ctx, i));
   return NULL;
 }
@@ -452,6 +457,7 @@ static shoal_status shape_var_handles(struct shape_ctx *c) {
 }
 
 static shoal_status shape_read(struct shape_ctx *c) {
+  if (c->node->n_in != c->node->n_out) return differ_in_number(c->node->n_in, c->node->n_out);
   for (int i = 0; i < c->node->n_out; i++) c->out[i] = c->handle_in[i];
   return NULL;
 }

@@ -89,7 +89,7 @@ static bool forward_fits(const struct layer_found *l) {
   struct shape q = found_shape(l, "rq"), k = found_shape(l, "rk"), v = found_shape(l, "rv"), y = found_shape(l, "y");
   struct shape from = found_shape(l, "q");
   const struct tensor *scale = constant_of(found_out(l, "scale"));
-  if (q.rank != 4 || !scale || scale->n != 1 || !may_be(&y, &from)) return false;
+  if (q.rank != 4 || !scale || scale->n != 1 || !(constant_at(scale, 0) > 0) || !may_be(&y, &from)) return false;
   if (!splits(l, "q", "rq", q.dims[2]) || !splits(l, "k", "rk", q.dims[2]) || !splits(l, "v", "rv", q.dims[2]))
     return false;
   if (q.dims[3] != k.dims[3] || q.dims[3] != v.dims[3] || k.dims[1] != v.dims[1]) return false;

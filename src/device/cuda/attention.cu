@@ -1,6 +1,6 @@
 /* Attention without its scores in memory: heads of 64 in half precision, by blocks of 64 queries and 64 keys.
  *
- * Forward, a block of four warps has 64 queries, 16 rows of them a warp, and goes over the keys: scores, their
+ * Forward, a group of four warps has 64 queries, 16 rows of them a warp, and goes over the keys: scores, their
  * exponentials against the largest so far, and the mean of values, which is scaled anew where a larger one comes. What
  * is left for the way back is the logarithm of each row's sum. There scores are computed once more, in two kernels: one
  * has 64 keys and goes over the queries, for the gradients of keys and values, one has 64 queries and goes over the
@@ -11,7 +11,7 @@
  * row r stands at c ^ r % 8, so that eight rows of a column are in different banks. */
 #include "mma.cuh"
 
-enum { WARP = 32, WARPS = 4, THREADS = WARP * WARPS, ROWS = 64, DEPTH = 64, PIECES = DEPTH / 8, STEPS = DEPTH / 16 };
+enum { WARP = 32, GROUP = 4 * WARP, ROWS = 64, DEPTH = 64, PIECES = DEPTH / 8, STEPS = DEPTH / 16 };
 
 struct attention { /* as kernels_attention.c has it */
   int32_t batch, heads, queries, keys;
@@ -29,7 +29,7 @@ template <class T> struct tile {
   __device__ inline T *piece(int row, int c) { return at + (row * PIECES + (c ^ (row & 7))) * 8; }
   /* Rows from `first` on; those past n are zeros. */
   __device__ inline void copy(const T *from, int64_t step, int first, int n) {
-    for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
+    for (int i = threadIdx.x; i < ROWS * PIECES; i += blockDim.x) {
       int row = i / PIECES, c = i % PIECES, at_row = first + row;
       copy_16(piece(row, c), from + (int64_t)(at_row < n ? at_row : 0) * step + c * 8, at_row < n);
     }
@@ -62,40 +62,65 @@ struct strip {
   }
 };
 
-/* s = a t', with t as [64][DEPTH] */
-template <class T> __device__ inline void times_rows(strip &s, const uint32_t (&a)[STEPS][4], const tile<T> &t) {
-  s.clear();
+/* s = a t', with a, of which a warp has 16 rows, and t as [64][DEPTH]. This and `times` stand between begin_products
+ * and end_products, and s is settled before it is looked at. */
+template <class T> __device__ inline void times_rows(strip &s, const tile<T> &a, const tile<T> &t) {
+#ifdef MMA_BY_GROUPS
 #pragma unroll
   for (int k = 0; k < STEPS; k++)
+    group_mma<T>::columns(s.v, describe_tile(a.at + k * 16), describe_tile(t.at + k * 16), k > 0);
+#else
+  s.clear();
+#pragma unroll
+  for (int k = 0; k < STEPS; k++) {
+    uint32_t rows[4];
+    a.as_a(rows, threadIdx.x % GROUP / WARP * 16, k);
 #pragma unroll
     for (int n = 0; n < 4; n++) {
       uint32_t b[4];
       t.as_b_rows(b, 16 * n, k);
-      mma<T>::add(s.v[2 * n], a[k], b[0], b[1]);
-      mma<T>::add(s.v[2 * n + 1], a[k], b[2], b[3]);
+      mma<T>::add(s.v[2 * n], rows, b[0], b[1]);
+      mma<T>::add(s.v[2 * n + 1], rows, b[2], b[3]);
     }
+  }
+#endif
 }
 
+/* A strip as the A of the next product. */
+template <class T> struct strip_a {
+  uint32_t v[4][4];
+  __device__ inline strip_a(const strip &s) {
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const float *pair = s.v[2 * k + i / 2] + i % 2 * 2;
+        v[k][i] = mma<T>::two(pair[0], pair[1]);
+      }
+  }
+};
+
 /* out += s t, with t as [64][DEPTH] */
-template <class T> __device__ inline void times(strip &out, const strip &s, const tile<T> &t) {
+template <class T> __device__ inline void times(strip &out, const strip_a<T> &s, const tile<T> &t) {
 #pragma unroll
   for (int k = 0; k < 4; k++) {
-    uint32_t a[4] = {mma<T>::two(s.v[2 * k][0], s.v[2 * k][1]), mma<T>::two(s.v[2 * k][2], s.v[2 * k][3]),
-                     mma<T>::two(s.v[2 * k + 1][0], s.v[2 * k + 1][1]),
-                     mma<T>::two(s.v[2 * k + 1][2], s.v[2 * k + 1][3])};
+#ifdef MMA_BY_GROUPS
+    group_mma<T>::rows(out.v, s.v[k], describe_tile(t.at + k * 16 * DEPTH), true);
+#else
 #pragma unroll
     for (int n = 0; n < STEPS; n++) {
       uint32_t b[4];
       t.as_b(b, k, n);
-      mma<T>::add(out.v[2 * n], a, b[0], b[1]);
-      mma<T>::add(out.v[2 * n + 1], a, b[2], b[3]);
+      mma<T>::add(out.v[2 * n], s.v[k], b[0], b[1]);
+      mma<T>::add(out.v[2 * n + 1], s.v[k], b[2], b[3]);
     }
+#endif
   }
 }
 
 template <class T>
 __device__ inline void put(T *to, int64_t step, int first, int n, const strip &s, float factor0, float factor1) {
-  int lane = threadIdx.x % WARP, row = first + threadIdx.x / WARP * 16 + lane / 4;
+  int lane = threadIdx.x % WARP, row = first + threadIdx.x % GROUP / WARP * 16 + lane / 4;
 #pragma unroll
   for (int i = 0; i < 8; i++) {
     int column = i * 8 + lane % 4 * 2;
@@ -135,27 +160,23 @@ __device__ inline int keys_seen(const attention &s, int i) {
 
 /* ---- forward ---- */
 
-template <class T>
+template <class T, int GROUPS>
 __device__ inline void forward(const attention &s, const T *q, const T *k, const T *v, T *y, float *sums) {
-  __shared__ __align__(128) tile<T> keys[2], values[2];
-  int blocks = (s.queries + ROWS - 1) / ROWS;
+  tile<T> *keys = (tile<T> *)shared_room(), *values = keys + 2, *queries = values + 2;
+  int blocks = (s.queries + GROUPS * ROWS - 1) / (GROUPS * ROWS), group = threadIdx.x / GROUP;
   head_place p(s, blocks, s.causal);
-  int first = p.block * ROWS, warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  int block = p.block * GROUPS * ROWS, first = block + group * ROWS;
+  int warp = threadIdx.x % GROUP / WARP, lane = threadIdx.x % WARP;
   int row0 = first + warp * 16 + lane / 4, row1 = row0 + 8;
   k = head(k, s, p, s.keys, s.k_step);
   v = head(v, s, p, s.keys, s.v_step);
-  uint32_t a[STEPS][4];
-  keys[1].copy(head(q, s, p, s.queries, s.q_step), s.q_step, first, s.queries);
-  end_group();
+  for (int g = 0; g < GROUPS; g++)
+    queries[g].copy(head(q, s, p, s.queries, s.q_step), s.q_step, block + g * ROWS, s.queries);
   keys[0].copy(k, s.k_step, 0, s.keys);
   values[0].copy(v, s.v_step, 0, s.keys);
   end_group();
-  wait_groups<1>();
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < STEPS; i++) keys[1].as_a(a[i], warp * 16, i);
-  __syncthreads();
-  int most = min(first + ROWS, s.queries) - 1, end = keys_seen(s, most), n = (end + ROWS - 1) / ROWS;
+  int n = (keys_seen(s, min(block + GROUPS * ROWS, s.queries) - 1) + ROWS - 1) / ROWS;
+  int mine = first < s.queries ? (keys_seen(s, min(first + ROWS, s.queries) - 1) + ROWS - 1) / ROWS : 0;
   int whole = min(keys_seen(s, first), s.keys) / ROWS; /* blocks that every query here sees all of */
   float top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0, scale = s.scale * LOG2E;
   strip out;
@@ -167,38 +188,52 @@ __device__ inline void forward(const attention &s, const T *q, const T *k, const
     }
     end_group();
     wait_groups<1>();
+    show_products();
     __syncthreads();
-    strip scores;
-    times_rows(scores, a, keys[i % 2]);
-    if (i >= whole)
+    if (i < mine) {
+      strip scores;
+      begin_products();
+      times_rows(scores, queries[group], keys[i % 2]);
+      end_products();
+      settle(scores.v);
+      if (i >= whole)
 #pragma unroll
-      for (int c = 0; c < 8; c++)
+        for (int c = 0; c < 8; c++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-          int key = i * ROWS + c * 8 + lane % 4 * 2 + e % 2;
-          if (key >= keys_seen(s, e < 2 ? row0 : row1)) scores.v[c][e] = -INFINITY;
-        }
-    float new0 = top0, new1 = top1;
+          for (int e = 0; e < 4; e++) {
+            int key = i * ROWS + c * 8 + lane % 4 * 2 + e % 2;
+            if (key >= keys_seen(s, e < 2 ? row0 : row1)) scores.v[c][e] = -INFINITY;
+          }
+      float new0 = top0, new1 = top1;
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
-      new0 = fmaxf(new0, fmaxf(scores.v[c][0], scores.v[c][1]));
-      new1 = fmaxf(new1, fmaxf(scores.v[c][2], scores.v[c][3]));
+      for (int c = 0; c < 8; c++) {
+        new0 = fmaxf(new0, fmaxf(scores.v[c][0], scores.v[c][1]));
+        new1 = fmaxf(new1, fmaxf(scores.v[c][2], scores.v[c][3]));
+      }
+      new0 = four_max(new0), new1 = four_max(new1);
+      /* A row that sees nothing yet has no largest. */
+      float shift0 = new0 == -INFINITY ? 0 : new0 * scale, shift1 = new1 == -INFINITY ? 0 : new1 * scale;
+      float down0 = two_to(top0 * scale - shift0), down1 = two_to(top1 * scale - shift1);
+      bool larger = top0 != new0 || top1 != new1;
+      top0 = new0, top1 = new1;
+      sum0 *= down0, sum1 *= down1;
+      if (__any_sync(~0u, larger))
+#pragma unroll
+        for (int c = 0; c < 8; c++)
+          out.v[c][0] *= down0, out.v[c][1] *= down0, out.v[c][2] *= down1, out.v[c][3] *= down1;
+#pragma unroll
+      for (int c = 0; c < 8; c++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) scores.v[c][e] = two_to(scores.v[c][e] * scale - (e < 2 ? shift0 : shift1));
+        sum0 += scores.v[c][0] + scores.v[c][1];
+        sum1 += scores.v[c][2] + scores.v[c][3];
+      }
+      strip_a<T> weights(scores);
+      begin_products();
+      times(out, weights, values[i % 2]);
+      end_products();
+      settle(out.v);
     }
-    new0 = four_max(new0), new1 = four_max(new1);
-    /* A row that sees nothing yet has no largest. */
-    float shift0 = new0 == -INFINITY ? 0 : new0 * scale, shift1 = new1 == -INFINITY ? 0 : new1 * scale;
-    float down0 = exp2f(top0 * scale - shift0), down1 = exp2f(top1 * scale - shift1);
-    top0 = new0, top1 = new1;
-    sum0 *= down0, sum1 *= down1;
-#pragma unroll
-    for (int c = 0; c < 8; c++) {
-#pragma unroll
-      for (int e = 0; e < 4; e++) scores.v[c][e] = exp2f(scores.v[c][e] * scale - (e < 2 ? shift0 : shift1));
-      sum0 += scores.v[c][0] + scores.v[c][1];
-      sum1 += scores.v[c][2] + scores.v[c][3];
-      out.v[c][0] *= down0, out.v[c][1] *= down0, out.v[c][2] *= down1, out.v[c][3] *= down1;
-    }
-    times(out, scores, values[i % 2]);
     __syncthreads();
   }
   sum0 = four_sum(sum0), sum1 = four_sum(sum1);
@@ -230,34 +265,26 @@ template <class T> __device__ inline void products(const attention &s, const T *
 }
 
 /* 64 keys: their gradients, and those of their values. All products are turned: rows are keys, columns queries. */
-template <class T>
+template <class T, int GROUPS>
 __device__ inline void back_keys(const attention &s, const T *q, const T *k, const T *v, const T *dy,
                                  const float *sums, const float *deltas, T *dk, T *dv) {
-  __shared__ __align__(128) tile<T> queries[2], grads[2];
-  __shared__ float sum[2][ROWS], delta[2][ROWS];
-  int blocks = (s.keys + ROWS - 1) / ROWS;
+  tile<T> *queries = (tile<T> *)shared_room(), *grads = queries + 2, *keys = grads + 2, *values = keys + GROUPS;
+  int blocks = (s.keys + GROUPS * ROWS - 1) / (GROUPS * ROWS), group = threadIdx.x / GROUP;
   head_place p(s, blocks, false);
-  int first = p.block * ROWS, warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  int block = p.block * GROUPS * ROWS, first = block + group * ROWS;
+  int warp = threadIdx.x % GROUP / WARP, lane = threadIdx.x % WARP;
   q = head(q, s, p, s.queries, s.q_step);
   dy = head(dy, s, p, s.queries, s.y_step);
   sums += ((int64_t)p.b * s.heads + p.h) * s.queries;
   deltas += ((int64_t)p.b * s.heads + p.h) * s.queries;
-  uint32_t ka[STEPS][4], va[STEPS][4];
-  queries[1].copy(head(k, s, p, s.keys, s.k_step), s.k_step, first, s.keys);
-  grads[1].copy(head(v, s, p, s.keys, s.v_step), s.v_step, first, s.keys);
-  end_group();
-  int begin = s.causal ? max(0, first - (s.keys - s.queries)) / ROWS : 0, n = (s.queries + ROWS - 1) / ROWS;
+  for (int g = 0; g < GROUPS; g++) {
+    keys[g].copy(head(k, s, p, s.keys, s.k_step), s.k_step, block + g * ROWS, s.keys);
+    values[g].copy(head(v, s, p, s.keys, s.v_step), s.v_step, block + g * ROWS, s.keys);
+  }
+  int begin = s.causal ? max(0, block - (s.keys - s.queries)) / ROWS : 0, n = (s.queries + ROWS - 1) / ROWS;
   queries[0].copy(q, s.q_step, begin * ROWS, s.queries);
   grads[0].copy(dy, s.y_step, begin * ROWS, s.queries);
   end_group();
-  wait_groups<1>();
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < STEPS; i++) {
-    queries[1].as_a(ka[i], warp * 16, i);
-    grads[1].as_a(va[i], warp * 16, i);
-  }
-  __syncthreads();
   strip of_keys, of_values;
   of_keys.clear();
   of_values.clear();
@@ -270,35 +297,54 @@ __device__ inline void back_keys(const attention &s, const T *q, const T *k, con
       grads[!now].copy(dy, s.y_step, (i + 1) * ROWS, s.queries);
     }
     end_group();
-    if (threadIdx.x < ROWS) {
-      int row = i * ROWS + threadIdx.x;
-      sum[now][threadIdx.x] = row < s.queries ? sums[row] * LOG2E : 0;
-      delta[now][threadIdx.x] = row < s.queries ? deltas[row] : 0;
+    float sum[2], delta[2]; /* of queries `lane` and lane + 32 of the block */
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      int row = i * ROWS + e * WARP + lane;
+      sum[e] = row < s.queries ? sums[row] * LOG2E : 0;
+      delta[e] = row < s.queries ? deltas[row] : 0;
     }
     wait_groups<1>();
+    show_products();
     __syncthreads();
-    bool whole = first + ROWS <= keys_seen(s, i * ROWS) && (i + 1) * ROWS <= s.queries;
-    strip weights, grad;
-    times_rows(weights, ka, queries[now]);
+    if (first < keys_seen(s, min((i + 1) * ROWS, s.queries) - 1)) {
+      bool whole = first + ROWS <= keys_seen(s, i * ROWS) && (i + 1) * ROWS <= s.queries;
+      strip weights, grad;
+      begin_products();
+      times_rows(weights, keys[group], queries[now]);
+      times_rows(grad, values[group], grads[now]);
+      end_products();
+      settle(weights.v);
+      settle(grad.v);
+      if (!whole)
 #pragma unroll
-    for (int c = 0; c < 8; c++)
+        for (int c = 0; c < 8; c++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) {
-        int row = c * 8 + lane % 4 * 2 + e % 2, at = i * ROWS + row;
-        float w = exp2f(weights.v[c][e] * scale - sum[now][row]);
-        bool seen = whole || (at < s.queries && key0 + e / 2 * 8 < keys_seen(s, at));
-        weights.v[c][e] = seen ? w : 0;
-      }
-    times(of_values, weights, grads[now]);
-    times_rows(grad, va, grads[now]);
+          for (int e = 0; e < 4; e++) {
+            int at = i * ROWS + c * 8 + lane % 4 * 2 + e % 2;
+            if (at >= s.queries || key0 + e / 2 * 8 >= keys_seen(s, at)) weights.v[c][e] = -INFINITY;
+          }
 #pragma unroll
-    for (int c = 0; c < 8; c++)
+      for (int c = 0; c < 8; c++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) {
-        int row = c * 8 + lane % 4 * 2 + e % 2;
-        grad.v[c][e] = weights.v[c][e] * (grad.v[c][e] - delta[now][row]);
-      }
-    times(of_keys, grad, queries[now]);
+        for (int e = 0; e < 2; e++) {
+          int row = c * 8 + lane % 4 * 2 + e;
+          float of = __shfl_sync(~0u, sum[c / 4], row % WARP), less = __shfl_sync(~0u, delta[c / 4], row % WARP);
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            float w = two_to(weights.v[c][e + 2 * half] * scale - of);
+            weights.v[c][e + 2 * half] = w;
+            grad.v[c][e + 2 * half] = w * (grad.v[c][e + 2 * half] - less);
+          }
+        }
+      strip_a<T> w(weights), g(grad);
+      begin_products();
+      times(of_values, w, grads[now]);
+      times(of_keys, g, queries[now]);
+      end_products();
+      settle(of_values.v);
+      settle(of_keys.v);
+    }
     __syncthreads();
   }
   put(head(dk, s, p, s.keys, s.k_step), s.k_step, first, s.keys, of_keys, s.scale, s.scale);
@@ -306,36 +352,30 @@ __device__ inline void back_keys(const attention &s, const T *q, const T *k, con
 }
 
 /* 64 queries: their gradients. */
-template <class T>
+template <class T, int GROUPS>
 __device__ inline void back_queries(const attention &s, const T *q, const T *k, const T *v, const T *dy,
                                     const float *sums, const float *deltas, T *dq) {
-  __shared__ __align__(128) tile<T> keys[2], values[2];
-  int blocks = (s.queries + ROWS - 1) / ROWS;
+  tile<T> *keys = (tile<T> *)shared_room(), *values = keys + 2, *queries = values + 2, *grads = queries + GROUPS;
+  int blocks = (s.queries + GROUPS * ROWS - 1) / (GROUPS * ROWS), group = threadIdx.x / GROUP;
   head_place p(s, blocks, s.causal);
-  int first = p.block * ROWS, warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  int block = p.block * GROUPS * ROWS, first = block + group * ROWS;
+  int warp = threadIdx.x % GROUP / WARP, lane = threadIdx.x % WARP;
   int row0 = first + warp * 16 + lane / 4, row1 = row0 + 8;
   k = head(k, s, p, s.keys, s.k_step);
   v = head(v, s, p, s.keys, s.v_step);
   sums += ((int64_t)p.b * s.heads + p.h) * s.queries;
   deltas += ((int64_t)p.b * s.heads + p.h) * s.queries;
-  uint32_t qa[STEPS][4], ga[STEPS][4];
-  keys[1].copy(head(q, s, p, s.queries, s.q_step), s.q_step, first, s.queries);
-  values[1].copy(head(dy, s, p, s.queries, s.y_step), s.y_step, first, s.queries);
-  end_group();
+  for (int g = 0; g < GROUPS; g++) {
+    queries[g].copy(head(q, s, p, s.queries, s.q_step), s.q_step, block + g * ROWS, s.queries);
+    grads[g].copy(head(dy, s, p, s.queries, s.y_step), s.y_step, block + g * ROWS, s.queries);
+  }
   keys[0].copy(k, s.k_step, 0, s.keys);
   values[0].copy(v, s.v_step, 0, s.keys);
   end_group();
-  wait_groups<1>();
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < STEPS; i++) {
-    keys[1].as_a(qa[i], warp * 16, i);
-    values[1].as_a(ga[i], warp * 16, i);
-  }
-  __syncthreads();
   float sum0 = row0 < s.queries ? sums[row0] * LOG2E : 0, sum1 = row1 < s.queries ? sums[row1] * LOG2E : 0;
   float delta0 = row0 < s.queries ? deltas[row0] : 0, delta1 = row1 < s.queries ? deltas[row1] : 0;
-  int most = min(first + ROWS, s.queries) - 1, n = (keys_seen(s, most) + ROWS - 1) / ROWS;
+  int n = (keys_seen(s, min(block + GROUPS * ROWS, s.queries) - 1) + ROWS - 1) / ROWS;
+  int mine = first < s.queries ? (keys_seen(s, min(first + ROWS, s.queries) - 1) + ROWS - 1) / ROWS : 0;
   int whole = keys_seen(s, first) / ROWS;
   float scale = s.scale * LOG2E;
   strip out;
@@ -347,42 +387,62 @@ __device__ inline void back_queries(const attention &s, const T *q, const T *k, 
     }
     end_group();
     wait_groups<1>();
+    show_products();
     __syncthreads();
-    strip weights, grad;
-    times_rows(weights, qa, keys[i % 2]);
-    times_rows(grad, ga, values[i % 2]);
+    if (i < mine) {
+      strip weights, grad;
+      begin_products();
+      times_rows(weights, queries[group], keys[i % 2]);
+      times_rows(grad, grads[group], values[i % 2]);
+      end_products();
+      settle(weights.v);
+      settle(grad.v);
+      if (i >= whole)
 #pragma unroll
-    for (int c = 0; c < 8; c++)
+        for (int c = 0; c < 8; c++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) {
-        int key = i * ROWS + c * 8 + lane % 4 * 2 + e % 2;
-        float w = exp2f(weights.v[c][e] * scale - (e < 2 ? sum0 : sum1));
-        bool seen = i < whole || key < keys_seen(s, e < 2 ? row0 : row1);
-        grad.v[c][e] = seen ? w * (grad.v[c][e] - (e < 2 ? delta0 : delta1)) : 0;
-      }
-    times(out, grad, keys[i % 2]);
+          for (int e = 0; e < 4; e++) {
+            int key = i * ROWS + c * 8 + lane % 4 * 2 + e % 2;
+            if (key >= keys_seen(s, e < 2 ? row0 : row1)) weights.v[c][e] = -INFINITY;
+          }
+#pragma unroll
+      for (int c = 0; c < 8; c++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          float w = two_to(weights.v[c][e] * scale - (e < 2 ? sum0 : sum1));
+          grad.v[c][e] = w * (grad.v[c][e] - (e < 2 ? delta0 : delta1));
+        }
+      strip_a<T> g(grad);
+      begin_products();
+      times(out, g, keys[i % 2]);
+      end_products();
+      settle(out.v);
+    }
     __syncthreads();
   }
   put(head(dq, s, p, s.queries, s.q_step), s.q_step, first, s.queries, out, s.scale, s.scale);
 }
 
-#define ATTENTION_OF(T)                                                                                             \
-  extern "C" __global__ void __launch_bounds__(THREADS) attention_##T(attention s, const T *q, const T *k,          \
-                                                                      const T *v, T *y, float *sums) {              \
-    forward<T>(s, q, k, v, y, sums);                                                                                \
-  }                                                                                                                 \
-  extern "C" __global__ void attention_products_##T(attention s, const T *y, const T *dy, float *sums) {            \
-    products<T>(s, y, dy, sums);                                                                                    \
-  }                                                                                                                 \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
-      attention_back_keys_##T(attention s, const T *q, const T *k, const T *v, const T *dy, const float *sums,      \
-                              const float *deltas, T *dk, T *dv) {                                                  \
-    back_keys<T>(s, q, k, v, dy, sums, deltas, dk, dv);                                                             \
-  }                                                                                                                 \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
-      attention_back_queries_##T(attention s, const T *q, const T *k, const T *v, const T *dy, const float *sums,   \
-                                 const float *deltas, T *dq) {                                                      \
-    back_queries<T>(s, q, k, v, dy, sums, deltas, dq);                                                              \
+/* Groups of four warps to a block, which share what it goes over; as kernels_attention.c has them. */
+enum { FORWARD_GROUPS = 2, KEY_GROUPS = 1, QUERY_GROUPS = 2 };
+
+#define ATTENTION_OF(T)                                                                                              \
+  extern "C" __global__ void __launch_bounds__(GROUP *FORWARD_GROUPS)                                                \
+      attention_##T(attention s, const T *q, const T *k, const T *v, T *y, float *sums) {                            \
+    forward<T, FORWARD_GROUPS>(s, q, k, v, y, sums);                                                                 \
+  }                                                                                                                  \
+  extern "C" __global__ void attention_products_##T(attention s, const T *y, const T *dy, float *sums) {             \
+    products<T>(s, y, dy, sums);                                                                                     \
+  }                                                                                                                  \
+  extern "C" __global__ void __launch_bounds__(GROUP *KEY_GROUPS, 3)                                                 \
+      attention_back_keys_##T(attention s, const T *q, const T *k, const T *v, const T *dy, const float *sums,       \
+                              const float *deltas, T *dk, T *dv) {                                                   \
+    back_keys<T, KEY_GROUPS>(s, q, k, v, dy, sums, deltas, dk, dv);                                                  \
+  }                                                                                                                  \
+  extern "C" __global__ void __launch_bounds__(GROUP *QUERY_GROUPS)                                                  \
+      attention_back_queries_##T(attention s, const T *q, const T *k, const T *v, const T *dy, const float *sums,    \
+                                 const float *deltas, T *dq) {                                                       \
+    back_queries<T, QUERY_GROUPS>(s, q, k, v, dy, sums, deltas, dq);                                                 \
   }
 ATTENTION_OF(f16)
 ATTENTION_OF(bf16)

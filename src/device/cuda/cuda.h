@@ -89,6 +89,11 @@ void cuda_count_computed(struct cuda_device *c);
 shoal_status cuda_launch(struct cuda_device *c, CUfunction f, unsigned grid_x, unsigned grid_y, unsigned block,
                          void **args);
 
+/* The same in one dimension, with shared memory beside what the kernel itself has: as much as cuda_let_share said. */
+shoal_status cuda_launch_sharing(struct cuda_device *c, CUfunction f, unsigned grid, unsigned block, unsigned bytes,
+                                 void **args);
+shoal_status cuda_let_share(struct cuda_device *c, CUfunction f, unsigned bytes);
+
 /* ---- memory (cuda_memory.c) ---- */
 
 struct cuda_memory *cuda_memory_new(struct cuda_device *c, int64_t limit);

@@ -59,6 +59,7 @@ enum cu_attribute { CU_MULTIPROCESSORS = 16, CU_CAPABILITY_MAJOR = 75, CU_CAPABI
   X(module_load, "cuModuleLoadData", (CUmodule * out, const void *image))                                         \
   X(module_free, "cuModuleUnload", (CUmodule m))                                                                  \
   X(module_function, "cuModuleGetFunction", (CUfunction * out, CUmodule m, const char *name))                     \
+  X(function_set, "cuFuncSetAttribute", (CUfunction f, int attribute, int value))                                 \
   X(launch, "cuLaunchKernel",                                                                                     \
     (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
      CUstream s, void **args, void **extra))

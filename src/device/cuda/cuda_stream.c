@@ -47,3 +47,16 @@ shoal_status cuda_launch(struct cuda_device *c, CUfunction f, unsigned grid_x, u
   cuda_count_computed(c);
   return cuda_status(c->api->launch(f, grid_x, grid_y, 1, block, 1, 1, 0, s->stream, args, NULL), "a kernel");
 }
+
+shoal_status cuda_launch_sharing(struct cuda_device *c, CUfunction f, unsigned grid, unsigned block, unsigned bytes,
+                                 void **args) {
+  struct cuda_stream *s = &c->streams[CUDA_COMPUTE];
+  cuda_count_computed(c);
+  return cuda_status(c->api->launch(f, grid, 1, 1, block, 1, 1, bytes, s->stream, args, NULL), "a kernel");
+}
+
+shoal_status cuda_let_share(struct cuda_device *c, CUfunction f, unsigned bytes) {
+  enum { MOST_SHARED = 8 }; /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
+  cuda_enter(c->context);
+  return cuda_status(c->api->function_set(f, MOST_SHARED, (int)bytes), "a kernel's shared memory");
+}

@@ -3,11 +3,20 @@
 #include "device/cuda/cuda_kernel.h"
 #include "ops/nn/attention.h"
 
-enum { ROWS = 64, DEPTH = 64, THREADS = 128, ALIGNED = 16 };
+enum { ROWS = 64, DEPTH = 64, GROUP = 128, TILE = ROWS * DEPTH * 2, ALIGNED = 16 };
+/* Groups of four warps to a block, as attention.cu has them; each has 64 rows. */
+enum { FORWARD_GROUPS = 2, KEY_GROUPS = 1, QUERY_GROUPS = 2 };
+
+/* A kernel, its groups, and the tiles it shares: two and two that it goes over, and those of each group. */
+struct attention_fn {
+  CUfunction f;
+  int groups, tiles;
+};
 
 struct cuda_attention {
   struct attention_state of;
-  CUfunction forward, products, keys, queries;
+  CUfunction products;
+  struct attention_fn forward, keys, queries;
 };
 
 struct cuda_attention_size { /* as attention.cu has it */
@@ -26,16 +35,24 @@ static shoal_status find(struct kernel_init *ki, const char *name, CUfunction *o
   return cuda_function(cuda_of(ki->device), "attention", name, dtype_base(ki->kernel->in_types[0]), 0, out);
 }
 
+static shoal_status find_fn(struct kernel_init *ki, const char *name, int groups, int of_group,
+                            struct attention_fn *out) {
+  out->groups = groups;
+  out->tiles = 4 + groups * of_group;
+  TRY(find(ki, name, &out->f));
+  return cuda_let_share(cuda_of(ki->device), out->f, (unsigned)(out->tiles * TILE));
+}
+
 static shoal_status init(struct kernel_init *ki, void *state) {
   struct cuda_attention *st = state;
   TRY(attention_state_init(&st->of, ki->node));
-  TRY(find(ki, "attention", &st->forward));
+  TRY(find_fn(ki, "attention", FORWARD_GROUPS, 1, &st->forward));
   TRY(find(ki, "attention_products", &st->products));
-  TRY(find(ki, "attention_back_keys", &st->keys));
-  return find(ki, "attention_back_queries", &st->queries);
+  TRY(find_fn(ki, "attention_back_keys", KEY_GROUPS, 2, &st->keys));
+  return find_fn(ki, "attention_back_queries", QUERY_GROUPS, 2, &st->queries);
 }
 
-static int64_t blocks(int64_t rows) { return (rows + ROWS - 1) / ROWS; }
+static int64_t blocks(int64_t rows, int groups) { return (rows + ROWS * groups - 1) / (ROWS * groups); }
 
 static shoal_status size_of(const struct kernel_ctx *ctx, bool back, struct attention_size *of,
                             struct cuda_attention_size *out) {
@@ -43,7 +60,7 @@ static shoal_status size_of(const struct kernel_ctx *ctx, bool back, struct atte
   TRY(attention_size(ctx, &st->of, back, of));
   struct attention_size s = *of;
   if (s.queries > INT32_MAX / 2 || s.keys > INT32_MAX / 2 ||
-      s.batch * st->of.heads * MAX(blocks(s.queries), blocks(s.keys)) > INT32_MAX)
+      s.batch * st->of.heads * blocks(MAX(s.queries, s.keys), 1) > INT32_MAX)
     return INVALID("too many queries and keys: %s", tensor_shape_str(ctx_in(ctx, 0)));
   for (int i = 0; i < ctx->kernel->n_in; i++)
     if ((uintptr_t)ctx_in(ctx, i)->data % ALIGNED) return STATUS(SHOAL_INTERNAL, "input %d does not lie well", i);
@@ -60,12 +77,27 @@ static shoal_status size_of(const struct kernel_ctx *ctx, bool back, struct atte
   return NULL;
 }
 
-static unsigned grid(const struct cuda_attention_size *s, int64_t rows) {
-  return (unsigned)(s->batch * s->heads * blocks(rows));
+/* With the lock, and after what it uses has been seen to. */
+static shoal_status launch(struct cuda_device *c, const struct attention_fn *f, const struct cuda_attention_size *s,
+                           int64_t rows, void **args) {
+  return cuda_launch_sharing(c, f->f, (unsigned)(s->batch * s->heads * blocks(rows, f->groups)),
+                             (unsigned)(GROUP * f->groups), (unsigned)(f->tiles * TILE), args);
+}
+
+static shoal_status use_all(struct kernel_ctx *ctx) {
+  struct cuda_device *c = cuda_ctx(ctx);
+  for (int i = 0; i < ctx->kernel->n_in; i++) TRY(cuda_use(c, ctx->in[i]));
+  for (int i = 0; i < ctx->kernel->n_out; i++) TRY(cuda_use(c, &ctx->out[i]));
+  return NULL;
+}
+
+static shoal_status forward(struct kernel_ctx *ctx, const struct cuda_attention_size *s, void **args) {
+  const struct cuda_attention *st = ctx->state;
+  TRY(use_all(ctx));
+  return launch(cuda_ctx(ctx), &st->forward, s, s->queries, args);
 }
 
 static shoal_status run(struct kernel_ctx *ctx) {
-  const struct cuda_attention *st = ctx->state;
   struct attention_size of;
   struct cuda_attention_size s;
   struct tensor *y, *sums;
@@ -74,8 +106,10 @@ static shoal_status run(struct kernel_ctx *ctx) {
   TRY(ctx_out_dims(ctx, 1, 3, (int64_t[]){s.batch, s.heads, s.queries}, &sums));
   void *in[] = {attention_in(ctx, &of, 0), attention_in(ctx, &of, 1), attention_in(ctx, &of, 2)};
   if (!y->n) return NULL;
-  return cuda_run(ctx, st->forward, grid(&s, s.queries), 1, THREADS,
-                  (void *[]){&s, &in[0], &in[1], &in[2], &y->data, &sums->data});
+  cuda_lock(cuda_ctx(ctx));
+  shoal_status e = forward(ctx, &s, (void *[]){&s, &in[0], &in[1], &in[2], &y->data, &sums->data});
+  cuda_unlock(cuda_ctx(ctx));
+  return e;
 }
 
 /* ---- back ---- */
@@ -88,21 +122,20 @@ struct attention_back {
   struct tensor deltas;
 };
 
-/* Three kernels, one after the other: cuda_run has seen to what all of them use. */
+/* Three kernels, one after the other. */
 static shoal_status back(struct kernel_ctx *ctx, struct attention_back *b) {
   const struct cuda_attention *st = ctx->state;
-  const struct tensor *deltas[] = {&b->deltas};
+  struct cuda_device *c = cuda_ctx(ctx);
   int64_t pieces = b->y->n / 8; /* eight threads to a head */
-  TRY(cuda_run(ctx, st->products, cuda_blocks(cuda_ctx(ctx), pieces), 1, CUDA_BLOCK,
-               (void *[]){&b->s, (void *)&b->y->data, (void *)&b->dy->data, &b->deltas.data}));
-  TRY(cuda_run_on(ctx, st->keys, grid(&b->s, b->s.keys), 1, THREADS,
-                  (void *[]){&b->s, &b->in[0], &b->in[1], &b->in[2], (void *)&b->dy->data, (void *)&b->sums->data,
-                             &b->deltas.data, &b->out[1], &b->out[2]},
-                  1, deltas));
-  return cuda_run_on(ctx, st->queries, grid(&b->s, b->s.queries), 1, THREADS,
-                     (void *[]){&b->s, &b->in[0], &b->in[1], &b->in[2], (void *)&b->dy->data, (void *)&b->sums->data,
-                                &b->deltas.data, &b->out[0]},
-                     1, deltas);
+  void *sums[] = {&b->s, (void *)&b->y->data, (void *)&b->dy->data, &b->deltas.data};
+  void *keys[] = {&b->s,           &b->in[0],  &b->in[1], &b->in[2], (void *)&b->dy->data, (void *)&b->sums->data,
+                  &b->deltas.data, &b->out[1], &b->out[2]};
+  void *queries[] = {&b->s,           &b->in[0], &b->in[1], &b->in[2], (void *)&b->dy->data, (void *)&b->sums->data,
+                     &b->deltas.data, &b->out[0]};
+  TRY(use_all(ctx));
+  TRY(cuda_launch(c, st->products, cuda_blocks(c, pieces), 1, CUDA_BLOCK, sums));
+  TRY(launch(c, &st->keys, &b->s, b->s.keys, keys));
+  return launch(c, &st->queries, &b->s, b->s.queries, queries);
 }
 
 static shoal_status grad_run(struct kernel_ctx *ctx) {
@@ -120,7 +153,9 @@ static shoal_status grad_run(struct kernel_ctx *ctx) {
   if (!b.y->n) return b.s.batch ? UNIMPLEMENTED("attention of no query, on a card") : NULL;
   struct shape room = shape_vector(b.sums->n);
   TRY(cuda_temp(ctx, SHOAL_FLOAT32, &room, &b.deltas));
+  cuda_lock(cuda_ctx(ctx));
   shoal_status status = back(ctx, &b);
+  cuda_unlock(cuda_ctx(ctx));
   tensor_release(&b.deltas);
   return status;
 }

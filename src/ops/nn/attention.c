@@ -23,6 +23,7 @@ shoal_status attention_state_init(struct attention_state *st, const struct shoal
   TRY(node_get_int(n, "heads", &st->heads));
   TRY(node_get_int(n, "depth", &st->depth));
   TRY(node_get_float(n, "scale", &st->scale));
+  if (!(st->scale > 0 && st->scale < INFINITY)) return INVALID("scores are scaled by %g", (double)st->scale);
   return node_get_bool(n, "causal", &st->causal);
 }
 

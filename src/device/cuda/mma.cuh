@@ -74,9 +74,9 @@ template <int N> __device__ inline void wait_groups() { asm volatile("cp.async.w
 /* ---- products of a group of four warps, which read B where it lies in shared memory (sm_90a) ----
  *
  * C is 64 x 64, of which each warp has 16 rows, in the order above; A is those rows times 16 columns, in registers or
- * of a tile. B is 16 of the rows of a tile, or 16 of its columns turned round. A tile is 64 rows of 128 bytes, 1,024 bytes
- * aligned, in which piece c of row r (16 bytes) stands at c ^ r % 8: that is what the hardware calls a swizzle of 128
- * bytes. Products are queued; between begin and end nobody touches their C. */
+ * of a tile. B is 16 of the rows of a tile, or 16 of its columns turned round. A tile is 64 rows of 128 bytes, 1,024
+ * bytes aligned, in which piece c of row r (16 bytes) stands at c ^ r % 8: that is what the hardware calls a swizzle of
+ * 128 bytes. Products are queued; between begin and end nobody touches their C. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define MMA_BY_GROUPS
 

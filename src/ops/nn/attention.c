@@ -17,7 +17,7 @@
 #include "ops/math/vector_math.h"
 #include "ops/nn/softmax.h"
 
-enum { BLOCK = 64 };
+enum { BLOCK = 64, MOST_SCORES = 1 << 22 }; /* scores of a block */
 
 shoal_status attention_state_init(struct attention_state *st, const struct shoal_node *n) {
   TRY(node_get_int(n, "heads", &st->heads));
@@ -90,6 +90,10 @@ struct attending {
   float *sums;
   shoal_status _Atomic failed;
 };
+
+/* Queries at a time: fewer where there are very many keys, so that a thread's room is no more than a few times what it
+ * was given. */
+static int64_t block_of(const struct attending *a) { return MAX(1, MIN(BLOCK, MOST_SCORES / a->size.keys)); }
 
 static int64_t seen(const struct attending *a, int64_t query) {
   return a->st.causal ? MIN(a->size.keys, query + 1 + a->size.keys - a->size.queries) : a->size.keys;
@@ -167,14 +171,14 @@ static void forward_block(struct attending *a, int64_t first, int64_t m, struct 
 
 static void forward_heads(void *arg, int64_t begin, int64_t end) {
   struct attending *a = arg;
-  int64_t tq = a->size.queries, tk = a->size.keys, d = a->size.depth;
-  float *scores = scratch_get(SCRATCH_PATCH, (size_t)(BLOCK * tk + 2 * (tq + tk) * d) * sizeof *scores);
+  int64_t tq = a->size.queries, tk = a->size.keys, d = a->size.depth, block = block_of(a);
+  float *scores = scratch_get(SCRATCH_PATCH, (size_t)(block * tk + 2 * (tq + tk) * d) * sizeof *scores);
   for (int64_t i = begin; i < end; i++) {
-    float *room = scores + BLOCK * tk;
+    float *room = scores + block * tk;
     struct head_rows q = take(a, a->in[0], i, &room), k = take(a, a->in[1], i, &room), v = take(a, a->in[2], i, &room);
     struct head_rows y = make_room(a, a->y, i, &room);
-    for (int64_t at = 0; at < tq; at += BLOCK)
-      forward_block(a, at, MIN(BLOCK, tq - at), q, k, v, y, scores, a->sums + i * tq);
+    for (int64_t at = 0; at < tq; at += block)
+      forward_block(a, at, MIN(block, tq - at), q, k, v, y, scores, a->sums + i * tq);
     give(a, a->y, i, y);
   }
 }
@@ -197,7 +201,7 @@ VECTOR_CLONES static void scores_grad(float *ds, const float *w, float delta, fl
 
 struct head_back {
   struct head_rows q, k, v, y, dy, dq, dk, dv;
-  float *weights, *grads; /* of a block: [BLOCK][keys] */
+  float *weights, *grads; /* of a block: [queries][keys] */
   const float *sums;
 };
 
@@ -226,9 +230,9 @@ static void clear(struct head_rows r, int64_t times, int64_t d) {
 }
 
 static void back_head(struct attending *a, int64_t i, float *room) {
-  int64_t tq = a->size.queries, tk = a->size.keys;
-  struct head_back h = {.weights = room, .grads = room + BLOCK * tk, .sums = a->sums + i * tq};
-  room += 2 * BLOCK * tk;
+  int64_t tq = a->size.queries, tk = a->size.keys, block = block_of(a);
+  struct head_back h = {.weights = room, .grads = room + block * tk, .sums = a->sums + i * tq};
+  room += 2 * block * tk;
   h.q = take(a, a->in[0], i, &room);
   h.k = take(a, a->in[1], i, &room);
   h.v = take(a, a->in[2], i, &room);
@@ -239,7 +243,7 @@ static void back_head(struct attending *a, int64_t i, float *room) {
   h.dv = make_room(a, a->grads[2], i, &room);
   clear(h.dk, tk, a->size.depth);
   clear(h.dv, tk, a->size.depth);
-  for (int64_t at = 0; at < tq; at += BLOCK) back_block(a, &h, at, MIN(BLOCK, tq - at));
+  for (int64_t at = 0; at < tq; at += block) back_block(a, &h, at, MIN(block, tq - at));
   give(a, a->grads[0], i, h.dq);
   give(a, a->grads[1], i, h.dk);
   give(a, a->grads[2], i, h.dv);
@@ -248,7 +252,7 @@ static void back_head(struct attending *a, int64_t i, float *room) {
 static void back_heads(void *arg, int64_t begin, int64_t end) {
   struct attending *a = arg;
   int64_t tq = a->size.queries, tk = a->size.keys, d = a->size.depth;
-  float *room = scratch_get(SCRATCH_PATCH, (size_t)(2 * BLOCK * tk + 4 * (tq + tk) * d) * sizeof *room);
+  float *room = scratch_get(SCRATCH_PATCH, (size_t)(2 * block_of(a) * tk + 4 * (tq + tk) * d) * sizeof *room);
   for (int64_t i = begin; i < end; i++) back_head(a, i, room);
 }
 

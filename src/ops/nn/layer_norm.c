@@ -4,7 +4,7 @@
  * With h = (x - mean) rstd and n = dy scale:
  *   dx = rstd (n - mean(n) - h mean(n h)),  dscale = sum over rows of dy h,  doffset = of dy.
  * A tensor that is given too is added to dx: the gradient of what goes past the layer.
- * Those sums are taken in PIECES of the rows, cut by their number alone, and added in order. */
+ * Those sums are taken in up to PIECES of the rows, cut by their number alone, and added in order. */
 #include <math.h>
 #include <string.h>
 
@@ -21,7 +21,8 @@ struct layer_norm_rows {
   char *y;                    /* or dx */
   const float *scale, *offset;
   float *mean, *rstd;
-  float *sums; /* [PIECES][2][width] */
+  float *sums; /* [pieces][2][width] */
+  int64_t pieces;
   float epsilon;
 };
 
@@ -139,14 +140,14 @@ static void grad_piece(const struct layer_norm_rows *s, int64_t begin, int64_t e
 static void grad_pieces(void *arg, int64_t begin, int64_t end) {
   const struct layer_norm_rows *s = arg;
   for (int64_t p = begin; p < end; p++)
-    grad_piece(s, s->n * p / PIECES, s->n * (p + 1) / PIECES, s->sums + p * 2 * s->width);
+    grad_piece(s, s->n * p / s->pieces, s->n * (p + 1) / s->pieces, s->sums + p * 2 * s->width);
 }
 
 static void add_pieces(const struct layer_norm_rows *s, float *scale, float *offset) {
   int64_t n = s->width;
   memcpy(scale, s->sums, (size_t)n * sizeof *scale);
   memcpy(offset, s->sums + n, (size_t)n * sizeof *offset);
-  for (int p = 1; p < PIECES; p++)
+  for (int64_t p = 1; p < s->pieces; p++)
     for (int64_t i = 0; i < n; i++) {
       scale[i] += s->sums[2 * n * p + i];
       offset[i] += s->sums[2 * n * p + n + i];
@@ -205,7 +206,8 @@ static shoal_status grad_run(struct kernel_ctx *ctx) {
   TRY(ctx_out_like(ctx, 0, 4, &dx));
   TRY(ctx_out_dims(ctx, 1, 1, &s.width, &dscale));
   TRY(ctx_out_dims(ctx, 2, 1, &s.width, &doffset));
-  struct shape room = shape_vector(PIECES * 2 * s.width);
+  s.pieces = MAX(1, MIN(PIECES, s.n));
+  struct shape room = shape_vector(s.pieces * 2 * s.width);
   TRY(ctx_temp(ctx, SHOAL_FLOAT32, &room, &sums));
   s.y = dx->data;
   s.added = ctx->kernel->n_in == 6 ? ctx_in(ctx, 5)->data : NULL;
@@ -213,7 +215,7 @@ static shoal_status grad_run(struct kernel_ctx *ctx) {
   s.mean = ctx_in(ctx, 2)->data;
   s.rstd = ctx_in(ctx, 3)->data;
   s.sums = sums.data;
-  pool_for(ctx_pool(ctx), PIECES, nn_grain(s.n / PIECES * s.width * 2), grad_pieces, &s);
+  pool_for(ctx_pool(ctx), s.pieces, nn_grain(s.n / s.pieces * s.width * 2), grad_pieces, &s);
   add_pieces(&s, dscale->data, doffset->data);
   tensor_release(&sums);
   return NULL;

@@ -28,10 +28,14 @@ template <class T> struct tile {
   __device__ inline const T *piece(int row, int c) const { return at + (row * PIECES + (c ^ (row & 7))) * 8; }
   __device__ inline T *piece(int row, int c) { return at + (row * PIECES + (c ^ (row & 7))) * 8; }
   /* Rows from `first` on; those past n are zeros. */
-  __device__ inline void copy(const T *from, int64_t step, int first, int n) {
-    for (int i = threadIdx.x; i < ROWS * PIECES; i += blockDim.x) {
-      int row = i / PIECES, c = i % PIECES, at_row = first + row;
-      copy_16(piece(row, c), from + (int64_t)(at_row < n ? at_row : 0) * step + c * 8, at_row < n);
+  template <int GROUPS> __device__ inline void copy(const T *from, int64_t step, int first, int n) {
+    enum { AT_ONCE = GROUP * GROUPS / PIECES };
+    int c = threadIdx.x % PIECES;
+#pragma unroll
+    for (int i = 0; i < ROWS; i += AT_ONCE) {
+      int row = i + threadIdx.x / PIECES, at_row = first + row;
+      if (ROWS % AT_ONCE == 0 || row < ROWS)
+        copy_16(piece(row, c), from + (int64_t)(at_row < n ? at_row : 0) * step + c * 8, at_row < n);
     }
   }
   /* As A: 16 rows from `row` on, columns of step k. */
@@ -171,9 +175,9 @@ __device__ inline void forward(const attention &s, const T *q, const T *k, const
   k = head(k, s, p, s.keys, s.k_step);
   v = head(v, s, p, s.keys, s.v_step);
   for (int g = 0; g < GROUPS; g++)
-    queries[g].copy(head(q, s, p, s.queries, s.q_step), s.q_step, block + g * ROWS, s.queries);
-  keys[0].copy(k, s.k_step, 0, s.keys);
-  values[0].copy(v, s.v_step, 0, s.keys);
+    queries[g].template copy<GROUPS>(head(q, s, p, s.queries, s.q_step), s.q_step, block + g * ROWS, s.queries);
+  keys[0].template copy<GROUPS>(k, s.k_step, 0, s.keys);
+  values[0].template copy<GROUPS>(v, s.v_step, 0, s.keys);
   end_group();
   int n = (keys_seen(s, min(block + GROUPS * ROWS, s.queries) - 1) + ROWS - 1) / ROWS;
   int mine = first < s.queries ? (keys_seen(s, min(first + ROWS, s.queries) - 1) + ROWS - 1) / ROWS : 0;
@@ -183,8 +187,8 @@ __device__ inline void forward(const attention &s, const T *q, const T *k, const
   out.clear();
   for (int i = 0; i < n; i++) {
     if (i + 1 < n) {
-      keys[(i + 1) % 2].copy(k, s.k_step, (i + 1) * ROWS, s.keys);
-      values[(i + 1) % 2].copy(v, s.v_step, (i + 1) * ROWS, s.keys);
+      keys[(i + 1) % 2].template copy<GROUPS>(k, s.k_step, (i + 1) * ROWS, s.keys);
+      values[(i + 1) % 2].template copy<GROUPS>(v, s.v_step, (i + 1) * ROWS, s.keys);
     }
     end_group();
     wait_groups<1>();
@@ -278,12 +282,12 @@ __device__ inline void back_keys(const attention &s, const T *q, const T *k, con
   sums += ((int64_t)p.b * s.heads + p.h) * s.queries;
   deltas += ((int64_t)p.b * s.heads + p.h) * s.queries;
   for (int g = 0; g < GROUPS; g++) {
-    keys[g].copy(head(k, s, p, s.keys, s.k_step), s.k_step, block + g * ROWS, s.keys);
-    values[g].copy(head(v, s, p, s.keys, s.v_step), s.v_step, block + g * ROWS, s.keys);
+    keys[g].template copy<GROUPS>(head(k, s, p, s.keys, s.k_step), s.k_step, block + g * ROWS, s.keys);
+    values[g].template copy<GROUPS>(head(v, s, p, s.keys, s.v_step), s.v_step, block + g * ROWS, s.keys);
   }
   int begin = s.causal ? max(0, block - (s.keys - s.queries)) / ROWS : 0, n = (s.queries + ROWS - 1) / ROWS;
-  queries[0].copy(q, s.q_step, begin * ROWS, s.queries);
-  grads[0].copy(dy, s.y_step, begin * ROWS, s.queries);
+  queries[0].template copy<GROUPS>(q, s.q_step, begin * ROWS, s.queries);
+  grads[0].template copy<GROUPS>(dy, s.y_step, begin * ROWS, s.queries);
   end_group();
   strip of_keys, of_values;
   of_keys.clear();
@@ -293,8 +297,8 @@ __device__ inline void back_keys(const attention &s, const T *q, const T *k, con
   for (int i = begin; i < n; i++) {
     int now = (i - begin) % 2;
     if (i + 1 < n) {
-      queries[!now].copy(q, s.q_step, (i + 1) * ROWS, s.queries);
-      grads[!now].copy(dy, s.y_step, (i + 1) * ROWS, s.queries);
+      queries[!now].template copy<GROUPS>(q, s.q_step, (i + 1) * ROWS, s.queries);
+      grads[!now].template copy<GROUPS>(dy, s.y_step, (i + 1) * ROWS, s.queries);
     }
     end_group();
     float sum[2], delta[2]; /* of queries `lane` and lane + 32 of the block */
@@ -366,11 +370,11 @@ __device__ inline void back_queries(const attention &s, const T *q, const T *k, 
   sums += ((int64_t)p.b * s.heads + p.h) * s.queries;
   deltas += ((int64_t)p.b * s.heads + p.h) * s.queries;
   for (int g = 0; g < GROUPS; g++) {
-    queries[g].copy(head(q, s, p, s.queries, s.q_step), s.q_step, block + g * ROWS, s.queries);
-    grads[g].copy(head(dy, s, p, s.queries, s.y_step), s.y_step, block + g * ROWS, s.queries);
+    queries[g].template copy<GROUPS>(head(q, s, p, s.queries, s.q_step), s.q_step, block + g * ROWS, s.queries);
+    grads[g].template copy<GROUPS>(head(dy, s, p, s.queries, s.y_step), s.y_step, block + g * ROWS, s.queries);
   }
-  keys[0].copy(k, s.k_step, 0, s.keys);
-  values[0].copy(v, s.v_step, 0, s.keys);
+  keys[0].template copy<GROUPS>(k, s.k_step, 0, s.keys);
+  values[0].template copy<GROUPS>(v, s.v_step, 0, s.keys);
   end_group();
   float sum0 = row0 < s.queries ? sums[row0] * LOG2E : 0, sum1 = row1 < s.queries ? sums[row1] * LOG2E : 0;
   float delta0 = row0 < s.queries ? deltas[row0] : 0, delta1 = row1 < s.queries ? deltas[row1] : 0;
@@ -382,8 +386,8 @@ __device__ inline void back_queries(const attention &s, const T *q, const T *k, 
   out.clear();
   for (int i = 0; i < n; i++) {
     if (i + 1 < n) {
-      keys[(i + 1) % 2].copy(k, s.k_step, (i + 1) * ROWS, s.keys);
-      values[(i + 1) % 2].copy(v, s.v_step, (i + 1) * ROWS, s.keys);
+      keys[(i + 1) % 2].template copy<GROUPS>(k, s.k_step, (i + 1) * ROWS, s.keys);
+      values[(i + 1) % 2].template copy<GROUPS>(v, s.v_step, (i + 1) * ROWS, s.keys);
     }
     end_group();
     wait_groups<1>();

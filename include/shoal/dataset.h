@@ -88,7 +88,7 @@ typedef struct shoal_feature {
   const char *name;
   shoal_dtype dtype; /* SHOAL_FLOAT32, SHOAL_INT64, SHOAL_STRING */
   shoal_feature_kind kind;
-  shoal_dims shape;        /* fixed alone */
+  shoal_dims shape;        /* fixed alone. (In C++ `auto s = SHOAL_SHAPE(784)` keeps one as long as a table needs it) */
   shoal_out default_value; /* fixed: for examples without it; node NULL: each must have it */
 } shoal_feature;
 
@@ -99,7 +99,8 @@ SHOAL_API int shoal_parse_example_features(shoal_graph *g, shoal_out serialized,
 typedef struct shoal_map_options {
   size_t size;      /* shoal/options.h */
   int64_t parallel; /* calls at a time; SHOAL_AUTO: as many as processors; 0: one after another */
-  bool unordered;   /* elements may come in the order in which they are ready */
+  bool unordered;   /* elements may come in the order in which they are ready: none waits for a slow one. A saved place
+                     * is a number of elements: of which, is not sure then */
 } shoal_map_options;
 /* The same for each element of a dataset of strings, or of batches of them, which is faster. */
 SHOAL_API shoal_out shoal_dataset_parse_example(shoal_graph *g, shoal_out d, const shoal_feature *features, int n,

@@ -173,8 +173,10 @@ struct element_spec {
   const shoal_dtype *types;
   const struct shape *shapes;
 };
-/* f is taken over (its captured values). parallel: calls in flight; 1: one after another. */
-struct dataset *dataset_map(struct dataset *in, struct captured *f, const struct element_spec *spec, int64_t parallel);
+/* f is taken over (its captured values). parallel: calls in flight; 1: one after another. unordered: what is ready
+ * first comes first. */
+struct dataset *dataset_map(struct dataset *in, struct captured *f, const struct element_spec *spec, int64_t parallel,
+                            bool unordered);
 struct dataset *dataset_filter(struct dataset *in, struct captured *f, bool stop_at_false);
 struct dataset *dataset_flat_map(struct dataset *in, struct captured *f, const struct element_spec *spec);
 struct dataset *dataset_interleave(struct dataset *in, struct captured *f, const struct element_spec *spec,

@@ -14,6 +14,7 @@ struct mapped {
   struct dataset head;
   struct captured f;
   int64_t parallel;     /* map: calls in flight */
+  bool unordered;       /* map: what is ready first comes first */
   bool stop_at_false;   /* filter: take_while */
   int64_t cycle, block; /* interleave */
   bool ahead;           /* interleave: inputs run on threads of their own */
@@ -86,7 +87,7 @@ static shoal_status map_skip(struct data_iterator *it, struct data_ctx *ctx, boo
 
 static const struct data_iterator_type map_iter = {sizeof(struct data_iterator), map_next, NULL, map_skip};
 
-/* ---- map, several at once, in order ---- */
+/* ---- map, several at once ---- */
 
 struct map_job {
   struct parallel_iter *of;
@@ -104,7 +105,7 @@ struct parallel_iter {
   pthread_mutex_t lock;
   pthread_cond_t change;
   VEC(struct map_job *) jobs; /* oldest first; used by the consumer alone */
-  bool ended; /* the input */
+  bool ended;                 /* the input */
   bool over;
 };
 
@@ -129,15 +130,10 @@ static void job_free(struct map_job *j) {
   free(j);
 }
 
-/* Until the job is done; with a ctx, only as long as it is not cancelled. */
-static bool wait_for(struct parallel_iter *p, const struct map_job *j, struct data_ctx *ctx) {
+static void wait_for(struct parallel_iter *p, const struct map_job *j) {
   pthread_mutex_lock(&p->lock);
-  while (!j->done && !(ctx && cancel_started(ctx->cancel))) {
-    data_wait(&p->change, &p->lock);
-  }
-  bool done = j->done;
+  while (!j->done) data_wait(&p->change, &p->lock);
   pthread_mutex_unlock(&p->lock);
-  return done;
 }
 
 static shoal_status start_jobs(struct parallel_iter *p, struct data_ctx *ctx) {
@@ -163,20 +159,49 @@ static shoal_status start_jobs(struct parallel_iter *p, struct data_ctx *ctx) {
   return NULL;
 }
 
+/* Which job is the next to be given: the oldest; where order is no matter, the first that is done; -1: none is. */
+static int next_done(const struct parallel_iter *p) {
+  size_t n = mapped(&p->head)->unordered ? p->jobs.n : MIN(p->jobs.n, 1);
+  for (size_t i = 0; i < n; i++)
+    if (p->jobs.at[i]->done) return (int)i;
+  return -1;
+}
+
+/* Takes it from the list, when it is there; NULL: the call was cancelled. */
+static struct map_job *take_done(struct parallel_iter *p, struct data_ctx *ctx) {
+  int which;
+  pthread_mutex_lock(&p->lock);
+  while ((which = next_done(p)) < 0 && !cancel_started(ctx->cancel)) data_wait(&p->change, &p->lock);
+  pthread_mutex_unlock(&p->lock);
+  if (which < 0) return NULL;
+  struct map_job *j = p->jobs.at[which];
+  for (size_t i = (size_t)which + 1; i < p->jobs.n; i++) p->jobs.at[i - 1] = p->jobs.at[i];
+  p->jobs.n--;
+  return j;
+}
+
+/* A function said that there is no more: what comes before it in order was given, or is still computed. */
+static void hear_the_end(struct parallel_iter *p) {
+  p->ended = true;
+  p->over = !mapped(&p->head)->unordered;
+}
+
 static shoal_status parallel_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   struct parallel_iter *p = (struct parallel_iter *)it;
-  if (!p->over) TRY(start_jobs(p, ctx));
-  *end = p->over || p->jobs.n == 0;
-  if (*end) return NULL;
-  struct map_job *j = p->jobs.at[0];
-  if (!wait_for(p, j, ctx)) return cancel_reason(ctx->cancel);
-  for (size_t i = 1; i < p->jobs.n; i++) p->jobs.at[i - 1] = p->jobs.at[i];
-  p->jobs.n--;
-  shoal_status s = j->status;
-  *end = p->over = j->end;
-  for (int i = 0; !s && !*end && i < it->of->n; i++) tensor_move(&out[i], &j->out[i]);
-  job_free(j);
-  return s;
+  for (bool made = false; !made;) {
+    if (!p->over) TRY(start_jobs(p, ctx));
+    *end = p->over || p->jobs.n == 0;
+    if (*end) return NULL;
+    struct map_job *j = take_done(p, ctx);
+    if (!j) return cancel_reason(ctx->cancel);
+    made = !j->end;
+    if (!made) hear_the_end(p);
+    shoal_status s = j->status;
+    for (int i = 0; !s && made && i < it->of->n; i++) tensor_move(&out[i], &j->out[i]);
+    job_free(j);
+    TRY(s);
+  }
+  return NULL;
 }
 
 static shoal_status parallel_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
@@ -193,7 +218,7 @@ static void parallel_free(struct data_iterator *it) {
   cancel_start(&p->cancel, NULL);
   for (size_t i = 0; i < p->jobs.n; i++) {
     struct map_job *j = p->jobs.at[i];
-    wait_for(p, j, NULL);
+    wait_for(p, j);
     if (!j->status && !j->end) tensors_release(j->out, it->of->n);
     shoal_status_free(j->status);
     job_free(j);
@@ -231,9 +256,11 @@ static int64_t map_size(const struct dataset *d) {
 
 static const struct dataset_type map_type = {"Map", map_iterate, map_size, mapped_free};
 
-struct dataset *dataset_map(struct dataset *in, struct captured *f, const struct element_spec *spec, int64_t parallel) {
+struct dataset *dataset_map(struct dataset *in, struct captured *f, const struct element_spec *spec, int64_t parallel,
+                            bool unordered) {
   struct mapped *m = mapped_new(&map_type, in, f, spec);
   m->parallel = parallel;
+  m->unordered = unordered;
   return &m->head;
 }
 

@@ -2,12 +2,16 @@
  * each transformation gives: tests/interop/dataset_api_test.py.) */
 #include "unit.h"
 
+#include <semaphore.h>
+#include <time.h>
 #include <zlib.h>
 
 #include <shoal/shoal.h>
 
+#include "data/callback.h"
 #include "data/record.h"
 #include "folder.h"
+#include "graph/builder.h"
 
 enum { EXAMPLES = 103, BATCH = 4, STEPS = 25 };
 
@@ -108,6 +112,51 @@ static void what_callbacks_give_is_checked(void **state) {
   assert_int_equal(number(e), 0);
   ASSERT_FAILS(shoal_elements_next(e, &t), SHOAL_INVALID_ARGUMENT, "left component 0 empty");
   ASSERT_OK(shoal_elements_close(e));
+  shoal_graph_free(g);
+}
+
+/* ---- order ---- */
+
+/* Element 0 waits until another was given. */
+static shoal_status slow_first(void *arg, int64_t position, shoal_tensor **values) {
+  struct timespec end;
+  clock_gettime(CLOCK_REALTIME, &end);
+  end.tv_sec += 20;
+  if (!position) sem_timedwait(arg, &end);
+  return shoal_tensor_from(SHOAL_INT64, 0, NULL, &position, sizeof position, &values[0]);
+}
+
+static shoal_out map_slow_first(shoal_graph *g, sem_t *given) {
+  const shoal_dtype type = SHOAL_INT64;
+  shoal_out d = shoal_dataset_range(g, 0, 6, 1), x;
+  shoal_graph *f = shoal_dataset_function(g, d, NULL, &x, 1);
+  struct build b = build_begin(f, "_Callback", NULL);
+  build_in(&b, x);
+  build_attr_int(&b, "number", callback_add((struct callback){slow_first, given}));
+  build_attr_types(&b, "output_types", &type, 1);
+  struct attr shapes = attr_list(ATTR_SHAPE);
+  attr_list_add(&shapes, attr_shape(&(struct shape){.rank = 0}));
+  build_attr(&b, "output_shapes", shapes);
+  shoal_function_output(f, build_end_out(&b), NULL);
+  return shoal_dataset_map(g, d, shoal_function_end(f),
+                           SHOAL_OPTIONS(shoal_map_options, .parallel = 2, .unordered = true));
+}
+
+static void none_waits_for_a_slow_one(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_elements *e;
+  shoal_tensor *t;
+  sem_t given;
+  int64_t sum = 0;
+  sem_init(&given, 0, 0);
+  ASSERT_OK(shoal_elements_open(g, map_slow_first(g, &given), NULL, &e));
+  assert_int_not_equal(number(e), 0);
+  sem_post(&given);
+  for (int i = 0; i < 5; i++) sum += number(e);
+  assert_true(sum >= 10 && sum < 15); /* 0 to 5, without the first that came */
+  ASSERT_FAILS(shoal_elements_next(e, &t), SHOAL_OUT_OF_RANGE, "");
+  ASSERT_OK(shoal_elements_close(e));
+  sem_destroy(&given);
   shoal_graph_free(g);
 }
 
@@ -274,6 +323,7 @@ int main(void) {
       cmocka_unit_test(a_run_in_pieces_sees_what_one_run_does),
       cmocka_unit_test(skipped_elements_are_not_made),
       cmocka_unit_test(what_callbacks_give_is_checked),
+      cmocka_unit_test(none_waits_for_a_slow_one),
       cmocka_unit_test(damaged_records_are_named),
       cmocka_unit_test(an_idx_file_cut_short_is_no_end),
       cmocka_unit_test(mistakes),

@@ -43,6 +43,8 @@ shoal_status dataset_state_init(struct kernel_init *ki, void *state) {
                                       DATASET_SKIP_UNMADE};
   for (size_t i = 0; i < COUNT_OF(flags); i++)
     if (node_attr(ki->node, flags[i])) TRY(node_get_bool(ki->node, flags[i], &s->flag));
+  const struct attr *order = node_attr(ki->node, "deterministic"); /* "true", "false", "default": true */
+  if (order && order->kind == ATTR_STRING && !strcmp(order->s.data, "false")) s->flag = true;
   if (node_attr(ki->node, "preserve_cardinality"))
     TRY(node_get_bool(ki->node, "preserve_cardinality", &s->preserve_cardinality));
   return NULL;

@@ -14,8 +14,8 @@ struct dataset_state {
   int n_captured;                     /* other_arguments: how many, */
   int first_captured;                 /* and where among the inputs */
   int n_state, first_state;           /* scan, reduce: initial_state */
-  bool flag; /* reshuffle_each_iteration, require_non_empty, sloppy, stop_on_empty_dataset, drop_remainder,
-                rerandomize_each_iteration, DATASET_SKIP_UNMADE: the op's own */
+  bool flag; /* reshuffle_each_iteration, require_non_empty, sloppy (or deterministic that is "false"),
+                stop_on_empty_dataset, drop_remainder, rerandomize_each_iteration, DATASET_SKIP_UNMADE: the op's own */
   bool preserve_cardinality;
 };
 

@@ -309,7 +309,7 @@ static shoal_status map_with(struct kernel_ctx *ctx, int64_t parallel, struct da
   if (function_rets(s->f) != s->spec.n)
     return INVALID("The function returns %d values, output_types has %d", function_rets(s->f), s->spec.n);
   struct captured f = dataset_captured(ctx);
-  *out = dataset_map(in, &f, &s->spec, parallel);
+  *out = dataset_map(in, &f, &s->spec, parallel, s->flag);
   return NULL;
 }
 
@@ -345,7 +345,7 @@ static shoal_status map_and_batch_run(struct kernel_ctx *ctx) {
   }
   struct element_spec spec = {s->spec.n, s->spec.types, element};
   struct captured f = dataset_captured(ctx);
-  d = dataset_map(in, &f, &spec, parallel);
+  d = dataset_map(in, &f, &spec, parallel, false);
   free(element);
   struct dataset *batch = dataset_batch(d, size, drop);
   dataset_unref(d);

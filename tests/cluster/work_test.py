@@ -48,7 +48,7 @@ class Process:
 
 
 class Run:
-    def __init__(self, workers=2, items=8, rows=9, flags=(), tensorflow=False):
+    def __init__(self, workers=2, items=8, rows=9, flags=(), tensorflow=False, begin=2):
         ports = [f"127.0.0.1:{p}" for p in free_ports(workers + 1)]
         self.spec = json.dumps({"ps": ports[:1], "worker": ports[1:]})
         self.folder = tempfile.mkdtemp(prefix="shoal-work-")
@@ -57,7 +57,7 @@ class Run:
         self.all = []
         self.ps = self.start_ps() if not tensorflow else self.start([sys.executable, "-c", TF_SERVER, json.dumps(
             {"ps": {0: ports[0]}, "worker": dict(enumerate(ports[1:]))}), "ps", "0"])
-        self.workers = [self.worker(i) for i in range(workers)]
+        self.workers = [self.worker(i) for i in range(begin)]
 
     def start(self, command):
         p = Process(command, os.path.join(self.folder, f"{len(self.all)}.log"))
@@ -143,6 +143,18 @@ def stopped():
         r.ends_well(again[0])
 
 
+def stopped_while_the_chief_waits():
+    """A worker is told to stop, and the chief, which waits for its item, hears of it."""
+    with Run(flags=["--step_ms=150", "--lease=100"], items=2, rows=30, begin=1) as r:
+        late = (r.workers[0].past(6), r.worker(1))[1]
+        r.workers[0].past(10)
+        late.past(1)
+        assert late.kill(signal.SIGTERM) == RETRY, late.text()
+        assert r.workers[0].p.wait(60) == RETRY, r.workers[0].text()
+        again = [r.worker(i) for i in range(2)]
+        r.ends_well(again[0])
+
+
 def on_tensorflow():
     """The parameter server is TensorFlow's."""
     with Run(flags=["--step_ms=200"], items=6, tensorflow=True) as r:
@@ -153,4 +165,5 @@ def on_tensorflow():
 
 if __name__ == "__main__":
     sys.exit(report([(fn.__name__.replace("_", " "), fn) for fn in [
-        alone, shared, killed_and_back, killed_for_good, chief_killed, stopped, on_tensorflow]]))
+        alone, shared, killed_and_back, killed_for_good, chief_killed, stopped,
+        stopped_while_the_chief_waits, on_tensorflow]]))

@@ -201,9 +201,17 @@ static shoal_status after_run(void *state, shoal_run_context *c) {
 
 static void release(void *state) { shoal_work_free(state); }
 
+/* After what a group stands for, not the group: that is on the worker, which may be killed between the updates and the
+ * note of them. So one server does both, or two tell each other. */
+static void put_after(struct shoal_node *advance, struct shoal_node *n) {
+  if (!op_is(n->op, "NoOp") || !n->control.n) graph_add_control(advance, n);
+  else
+    for (size_t i = 0; i < n->control.n; i++) put_after(advance, n->control.at[i]);
+}
+
 shoal_hook shoal_work_hook(shoal_work *w, shoal_op *train) {
   if (!w) return (shoal_hook){0}; /* a mistake that the graph knows */
-  if (train && w->graph.advance) graph_add_control(w->graph.advance, train);
+  if (train && w->graph.advance) put_after(w->graph.advance, train);
   return (shoal_hook){w, .after_create = after_create, .before_run = before_run, .after_run = after_run,
                       .free = release};
 }

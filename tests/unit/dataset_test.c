@@ -235,6 +235,28 @@ static void an_idx_file_cut_short_is_no_end(void **state) {
   free(path);
 }
 
+/* ---- shared work ---- */
+
+static shoal_out three_numbers(shoal_graph *g, shoal_out item, void *arg) { return shoal_dataset_range(g, 0, 3, 1); }
+
+/* What was trained on is noted after the updates themselves: the group that names them is on the worker. */
+static void work_is_noted_after_updates(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_out in;
+  shoal_work *w = shoal_work_new(g, SHOAL_OPTIONS(shoal_work_options, .items = 2, .dataset = three_numbers), &in, 1);
+  shoal_var step = shoal_global_step(g);
+  shoal_op *add = shoal_assign_add_variable_op(g, step.handle, in);
+  shoal_op *inner = shoal_group(g, &add, 1, "inner"), *train = shoal_group(g, &inner, 1, "train");
+  if (shoal_report(g)) fail();
+  shoal_hook hook = shoal_work_hook(w, train);
+  struct shoal_node *advance = graph_find(g, "ResourceScatterAdd");
+  assert_non_null(advance);
+  assert_int_equal(advance->control.n, 1);
+  assert_ptr_equal(advance->control.at[0], add);
+  hook.free(hook.state);
+  shoal_graph_free(g);
+}
+
 /* ---- mistakes ---- */
 
 static void refuse(shoal_graph *g, const char *part) {
@@ -326,6 +348,7 @@ int main(void) {
       cmocka_unit_test(none_waits_for_a_slow_one),
       cmocka_unit_test(damaged_records_are_named),
       cmocka_unit_test(an_idx_file_cut_short_is_no_end),
+      cmocka_unit_test(work_is_noted_after_updates),
       cmocka_unit_test(mistakes),
       cmocka_unit_test(more_mistakes),
   };

@@ -1,5 +1,6 @@
-/* Attention as train/attention.c builds it, without dropout: _ShoalAttention and _ShoalAttentionGrad. Fused are those
- * that look at all keys, and causal ones: the mask is a constant, and every element of it is looked at. */
+/* Attention as train/attention.c builds it, without dropout: _ShoalAttention and _ShoalAttentionGrad, for what looks at
+ * all keys, and what is causal (the mask is a constant, and every element of it is looked at); with any other mask
+ * _ShoalMaskedAttention and _ShoalMaskedAttentionGrad. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +23,8 @@
   "tv = Transpose rv *\n"          \
   "rv = Reshape v *\n"
 
-static const char masked[] = BEHIND_SCORES "masked = AddV2 scores mask\n" BEFORE_SCORES;
-static const char unmasked[] =
+static const char with_mask[] = BEHIND_SCORES "masked = AddV2 scores mask\n" BEFORE_SCORES;
+static const char without_mask[] =
     "y = Reshape ty *\n"
     "ty = Transpose mixed *\n"
     "mixed = BatchMatMulV2 w tv\n"
@@ -77,6 +78,20 @@ static bool is_causal(shoal_out mask, int64_t queries, int64_t keys) {
   return true;
 }
 
+static bool causal(const struct layer_found *l) {
+  return is_causal(found_out(l, "mask"), found_shape(l, "rq").dims[1], found_shape(l, "rk").dims[1]);
+}
+
+/* Is it of a known shape that goes with the scores, and as long as their rows? */
+static bool mask_fits(const struct layer_found *l) {
+  struct shape mask = found_shape(l, "mask"), s = found_shape(l, "scores");
+  if (s.rank != 4 || mask.rank < 1 || mask.rank > 4 || s.dims[3] < 1 || mask.dims[mask.rank - 1] != s.dims[3])
+    return false;
+  for (int i = 2, k = mask.rank - 2; k >= 0; i--, k--)
+    if (mask.dims[k] != 1 && (mask.dims[k] < 0 || mask.dims[k] != s.dims[i])) return false;
+  return true;
+}
+
 /* [batch, time, width] became this [batch, time, heads, width / heads]. */
 static bool splits(const struct layer_found *l, const char *whole, const char *split, int64_t heads) {
   struct shape a = found_shape(l, whole), b = found_shape(l, split);
@@ -94,7 +109,7 @@ static bool forward_fits(const struct layer_found *l) {
     return false;
   if (q.dims[3] != k.dims[3] || q.dims[3] != v.dims[3] || k.dims[1] != v.dims[1]) return false;
   if (!turns(l, "scores", false, true) || !turns(l, "mixed", false, false)) return false;
-  if (found_node(l, "mask") && !is_causal(found_out(l, "mask"), q.dims[1], k.dims[1])) return false;
+  if (found_node(l, "mask") && !causal(l) && !mask_fits(l)) return false;
   return swaps_heads(l, "tq") && swaps_heads(l, "tk") && swaps_heads(l, "tv") && swaps_heads(l, "ty");
 }
 
@@ -120,7 +135,7 @@ static struct named_attr *attributes(const struct layer_found *l) {
   attrs[0] = (struct named_attr){mem_strdup("heads"), attr_int(found_shape(l, "rq").dims[2])};
   attrs[1] =
       (struct named_attr){mem_strdup("scale"), attr_float((float)constant_at(constant_of(found_out(l, "scale")), 0))};
-  attrs[2] = (struct named_attr){mem_strdup("causal"), attr_bool(found_node(l, "mask") != NULL)};
+  attrs[2] = (struct named_attr){mem_strdup("causal"), attr_bool(found_node(l, "mask") && causal(l))};
   attrs[3] = (struct named_attr){mem_strdup("depth"), attr_int(found_shape(l, "rq").dims[3])};
   return attrs;
 }
@@ -154,14 +169,20 @@ static struct shoal_node *joined(struct fusing_layers *f, const struct layer_fou
 
 static bool make_of(struct fusing_layers *f, const struct layer_found *l, const shoal_out *of, int n,
                     struct shoal_node *join) {
-  shoal_out in[6];
+  bool masked = found_node(l, "mask") && !causal(l);
+  shoal_out in[7];
   memcpy(in, of, (size_t)n * sizeof *in);
-  struct shoal_node *y = layer_node(f, l, "y", "_ShoalAttention", in, n, attributes(l), ATTRS), *back = NULL;
+  in[n] = found_out(l, "mask");
+  struct shoal_node *back = NULL, *y = layer_node(f, l, "y", masked ? "_ShoalMaskedAttention" : "_ShoalAttention", in,
+                                                  n + masked, attributes(l), ATTRS);
   if (!y) return false;
   in[n] = (shoal_out){y, 0};
   in[n + 1] = (shoal_out){y, 1};
   in[n + 2] = found_out(l, "dy");
-  if (l->back) back = layer_node(f, l, "dq", "_ShoalAttentionGrad", in, n + 3, attributes(l), ATTRS);
+  in[n + 3] = found_out(l, "mask");
+  if (l->back)
+    back = layer_node(f, l, "dq", masked ? "_ShoalMaskedAttentionGrad" : "_ShoalAttentionGrad", in, n + 3 + masked,
+                      attributes(l), ATTRS);
   if (l->back && !back) {
     graph_remove(f->r->g, y);
     return false;
@@ -187,4 +208,4 @@ static bool make(struct fusing_layers *f, const struct layer_found *l) {
     .name = "attention", .forward = pattern, .backward = backward, .result = "y", .gradients = "dq dk dv", \
     .fits = fits, .make = make                                                                             \
   }
-const struct layer layer_of_attention = ATTENTION(unmasked), layer_of_causal_attention = ATTENTION(masked);
+const struct layer layer_of_attention = ATTENTION(without_mask), layer_of_causal_attention = ATTENTION(with_mask);

@@ -1,10 +1,14 @@
-/* _ShoalAttention and _ShoalAttentionGrad (made by the rewrite "fuse_layers"): attention whose scores stay in the
- * cache.
+/* _ShoalAttention and _ShoalMaskedAttention, and their gradients (made by the rewrite "fuse_layers"): attention whose
+ * scores stay in the cache.
  *
  * q, k, v and y are [batch, time, heads * depth]; heads are read where they stand, nothing is transposed. One head of
  * one example is one piece of work. It goes by BLOCK queries: scores against all keys that one of them sees, softmax,
  * and the product with the values. For the way back the logarithm of each row's sum is kept, and scores are computed
  * again: one product more than the single ops have, but for causal attention half of each is left out.
+ *
+ * A mask, [batch, heads, queries, keys] or what may be broadcast to that, is added to the scores. A row with nothing to
+ * look at has scores so far below 0 that the logarithm of their sum says nothing: with a mask, the way back takes the
+ * softmax anew.
  *
  * Half precision is computed with as float: a head's rows are converted before, and results behind. */
 #include "ops/nn/attention.h"
@@ -22,6 +26,7 @@ enum { BLOCK = 64, MOST_SCORES = 1 << 22 }; /* scores of a block */
 shoal_status attention_state_init(struct attention_state *st, const struct shoal_node *n) {
   TRY(node_get_int(n, "heads", &st->heads));
   TRY(node_get_int(n, "depth", &st->depth));
+  st->masked = op_is(n->op, "_ShoalMaskedAttention") || op_is(n->op, "_ShoalMaskedAttentionGrad");
   TRY(node_get_float(n, "scale", &st->scale));
   if (!(st->scale > 0 && st->scale < INFINITY)) return INVALID("scores are scaled by %g", (double)st->scale);
   return node_get_bool(n, "causal", &st->causal);
@@ -46,7 +51,7 @@ static bool fits(const struct attention_state *st, const struct tensor *q, const
 
 shoal_status attention_size(const struct kernel_ctx *ctx, const struct attention_state *st, bool back,
                             struct attention_size *out) {
-  int n = ctx->kernel->n_in - (back ? 3 : 0);
+  int n = ctx->kernel->n_in - (back ? 3 : 0) - st->masked;
   if (n != 1 && n != 3) return INVALID("attention of %d tensors", n);
   const struct tensor *q = ctx_in(ctx, 0), *k = ctx_in(ctx, n == 1 ? 0 : 1);
   int64_t width = q->rank == 3 ? q->dims[2] / (n == 1 ? 3 : 1) : 0;
@@ -88,6 +93,8 @@ struct attending {
   struct head_tensor in[3], grads[3]; /* queries, keys, values */
   struct head_tensor y, dy;
   float *sums;
+  const char *mask;     /* NULL: none */
+  int64_t mask_step[3]; /* elements from one example, head, query to the next */
   shoal_status _Atomic failed;
 };
 
@@ -148,24 +155,62 @@ VECTOR_CLONES static void times_number(float *x, float by, int64_t n) {
   LOOP_FREE for (int64_t i = 0; i < n; i++) x[i] *= by;
 }
 
+/* ---- masks ---- */
+
+static shoal_status take_mask(const struct kernel_ctx *ctx, struct attending *a) {
+  const struct tensor *m = ctx_in(ctx, ctx->kernel->n_in - 1);
+  const int64_t want[] = {a->size.batch, a->st.heads, a->size.queries};
+  bool fits = m->rank >= 1 && m->rank <= 4 && m->dims[m->rank - 1] == a->size.keys;
+  int64_t step = a->size.keys;
+  for (int i = 2, k = m->rank - 2; fits && k >= 0; i--, k--) {
+    fits = m->dims[k] == 1 || m->dims[k] == want[i];
+    a->mask_step[i] = m->dims[k] == 1 ? 0 : step;
+    step *= m->dims[k];
+  }
+  a->mask = m->data;
+  return fits ? NULL : INVALID("a mask of %s for scores of %" PRId64 " keys", tensor_shape_str(m), a->size.keys);
+}
+
+VECTOR_CLONES static void add_numbers(float *x, const float *by, int64_t n) {
+  LOOP_FREE for (int64_t i = 0; i < n; i++) x[i] += by[i];
+}
+
+/* In half precision the sum is rounded, as it would be in memory: where nothing may be seen, all weights are equal. */
+static void add_mask(const struct attending *a, int64_t item, int64_t query, float *row, int64_t n) {
+  enum { STRIP = 256 };
+  float part[STRIP];
+  uint16_t rounded[STRIP];
+  int64_t at = item / a->st.heads * a->mask_step[0] + item % a->st.heads * a->mask_step[1] + query * a->mask_step[2];
+  for (int64_t i = 0; i < n; i += STRIP) {
+    int64_t some = MIN(STRIP, n - i);
+    nn_to_float(a->type, a->mask + (size_t)(at + i) * dtype_size(a->type), part, some);
+    add_numbers(row + i, part, some);
+    if (a->type == SHOAL_FLOAT32) continue;
+    nn_from_float(a->type, row + i, rounded, some);
+    nn_to_float(a->type, rounded, row + i, some);
+  }
+}
+
 /* ---- forward ---- */
 
 /* Scores become weights, and what is not seen 0; the logarithm of their sum is given. */
-static float weigh(const struct attending *a, float *row, int64_t query, int64_t n) {
+static float weigh(const struct attending *a, int64_t item, float *row, int64_t query, int64_t n) {
   int64_t end = seen(a, query);
   times_number(row, a->st.scale, end);
+  if (a->mask) add_mask(a, item, query, row, end);
   float top = softmax_shift(row, row, end), sum = softmax_exp_sum(row, row, end);
   times_number(row, 1 / sum, end);
   memset(row + end, 0, (size_t)(n - end) * sizeof *row);
   return top + logf(sum);
 }
 
-static void forward_block(struct attending *a, int64_t first, int64_t m, struct head_rows q, struct head_rows k,
-                          struct head_rows v, struct head_rows y, float *scores, float *sums) {
+static void forward_block(struct attending *a, int64_t item, int64_t first, int64_t m, struct head_rows q,
+                          struct head_rows k, struct head_rows v, struct head_rows y, float *scores) {
+  float *sums = a->sums + item * a->size.queries;
   int64_t n = seen(a, first + m - 1), d = a->size.depth;
   struct head_rows s = {scores, n};
   product(a, from_row(q, first), false, k, true, s, m, n, d, false);
-  for (int64_t i = 0; i < m; i++) sums[first + i] = weigh(a, scores + i * n, first + i, n);
+  for (int64_t i = 0; i < m; i++) sums[first + i] = weigh(a, item, scores + i * n, first + i, n);
   product(a, s, false, v, false, from_row(y, first), m, d, n, false);
 }
 
@@ -177,8 +222,7 @@ static void forward_heads(void *arg, int64_t begin, int64_t end) {
     float *room = scores + block * tk;
     struct head_rows q = take(a, a->in[0], i, &room), k = take(a, a->in[1], i, &room), v = take(a, a->in[2], i, &room);
     struct head_rows y = make_room(a, a->y, i, &room);
-    for (int64_t at = 0; at < tq; at += block)
-      forward_block(a, at, MIN(block, tq - at), q, k, v, y, scores, a->sums + i * tq);
+    for (int64_t at = 0; at < tq; at += block) forward_block(a, i, at, MIN(block, tq - at), q, k, v, y, scores);
     give(a, a->y, i, y);
   }
 }
@@ -202,13 +246,14 @@ VECTOR_CLONES static void scores_grad(float *ds, const float *w, float delta, fl
 struct head_back {
   struct head_rows q, k, v, y, dy, dq, dk, dv;
   float *weights, *grads; /* of a block: [queries][keys] */
-  const float *sums;
+  int64_t item;
 };
 
 static void back_row(const struct attending *a, const struct head_back *h, int64_t query, float *w, float *ds,
                      int64_t n) {
   int64_t end = seen(a, query);
-  weights_again(w, a->st.scale, h->sums[query], end);
+  if (a->mask) weigh(a, h->item, w, query, n);
+  else weights_again(w, a->st.scale, a->sums[h->item * a->size.queries + query], end);
   memset(w + end, 0, (size_t)(n - end) * sizeof *w);
   float delta = dot(from_row(h->y, query).at, from_row(h->dy, query).at, a->size.depth);
   scores_grad(ds, w, delta, a->st.scale, n);
@@ -231,7 +276,7 @@ static void clear(struct head_rows r, int64_t times, int64_t d) {
 
 static void back_head(struct attending *a, int64_t i, float *room) {
   int64_t tq = a->size.queries, tk = a->size.keys, block = block_of(a);
-  struct head_back h = {.weights = room, .grads = room + block * tk, .sums = a->sums + i * tq};
+  struct head_back h = {.weights = room, .grads = room + block * tk, .item = i};
   room += 2 * block * tk;
   h.q = take(a, a->in[0], i, &room);
   h.k = take(a, a->in[1], i, &room);
@@ -265,7 +310,7 @@ static shoal_status begin(struct kernel_ctx *ctx, bool back, struct attending *a
   TRY(attention_size(ctx, &a->st, back, &a->size));
   for (int i = 0; i < 3; i++)
     a->in[i] = (struct head_tensor){attention_in(ctx, &a->size, i), i ? a->size.keys : a->size.queries, a->size.step};
-  return NULL;
+  return a->st.masked ? take_mask(ctx, a) : NULL;
 }
 
 static shoal_status run(struct kernel_ctx *ctx) {
@@ -296,7 +341,9 @@ static shoal_status grad_run(struct kernel_ctx *ctx) {
 }
 
 static shoal_status shape(struct shape_ctx *c) {
-  if (c->node->n_in == 3) c->out[0] = c->in[0];
+  int64_t n;
+  TRY(node_get_int(c->node, "N", &n));
+  if (n == 3) c->out[0] = c->in[0];
   return NULL;
 }
 static shoal_status grad_shape(struct shape_ctx *c) {
@@ -323,5 +370,9 @@ static const struct op_row rows[] = {
      .kernels = KERNELS(run)},
     {"_ShoalAttentionGrad", .in = "qkv: N * T, y: T, sums: float, dy: T", .out = "grads: N * T", .attrs = ATTRS,
      .shape = grad_shape, .kernels = KERNELS(grad_run)},
+    {"_ShoalMaskedAttention", .in = "qkv: N * T, mask: T", .out = "y: T, sums: float", .attrs = ATTRS, .shape = shape,
+     .kernels = KERNELS(run)},
+    {"_ShoalMaskedAttentionGrad", .in = "qkv: N * T, y: T, sums: float, dy: T, mask: T", .out = "grads: N * T",
+     .attrs = ATTRS, .shape = grad_shape, .kernels = KERNELS(grad_run)},
 };
 OP_FAMILY(attention, rows);

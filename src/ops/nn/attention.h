@@ -8,6 +8,7 @@ struct attention_state { /* attributes */
   int64_t heads, depth;  /* depth: the width of a head */
   float scale;
   bool causal;
+  bool masked; /* by the last input, which is added to the scores: of _ShoalMaskedAttention */
 };
 shoal_status attention_state_init(struct attention_state *st, const struct shoal_node *n);
 

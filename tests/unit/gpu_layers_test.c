@@ -270,10 +270,55 @@ static void read_by_others(void **state) {
   shoal_graph_free(r.g);
 }
 
+/* The ops may be in anybody's graph: what does not go together is told. */
+static shoal_out zeros(shoal_graph *g, int rank, int64_t a, int64_t b, int64_t c) {
+  shoal_tensor *t;
+  ASSERT_OK(shoal_tensor_new(SHOAL_FLOAT32, rank, (int64_t[]){a, b, c}, &t));
+  memset(shoal_tensor_data(t), 0, (size_t)shoal_tensor_elements(t) * sizeof(float));
+  shoal_out o = shoal_constant(g, t);
+  shoal_tensor_unref(t);
+  return o;
+}
+
+static void refuse(shoal_graph *g, shoal_builder *b, const char *text) {
+  shoal_session *s;
+  shoal_op *op = shoal_build_end(b);
+  ASSERT_OK(shoal_graph_error(g));
+  const char *name = shoal_op_name(op);
+  ASSERT_OK(shoal_session_open(g, SHOAL_OPTIONS(shoal_session_options, .rewrites_off = "all"), &s));
+  ASSERT_FAILS(shoal_session_run(s, NULL, NULL, NULL, 0, NULL, NULL, 0, &name, 1, NULL), SHOAL_INVALID_ARGUMENT, text);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+static void what_does_not_fit(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_builder *b = shoal_build(g, "_ShoalGeluGrad", "a");
+  shoal_build_input(b, zeros(g, 1, 3, 0, 0));
+  shoal_build_input(b, zeros(g, 1, 4, 0, 0));
+  refuse(g, b, "same size and shape");
+  g = shoal_graph_new();
+  b = shoal_build(g, "_ShoalLayerNorm", "a");
+  for (int i = 0; i < 3; i++) shoal_build_input(b, zeros(g, i ? 1 : 2, 4, 5, 0));
+  shoal_build_float(b, "epsilon", 1);
+  refuse(g, b, "is not one of");
+  for (int heads = 3; heads >= 0; heads -= 3) { /* 8 is no multiple of 3 */
+    g = shoal_graph_new();
+    shoal_out qkv[] = {zeros(g, 3, 1, 4, 8), zeros(g, 3, 1, 5, 8), zeros(g, 3, 1, heads ? 5 : 6, 8)};
+    b = shoal_build(g, "_ShoalAttention", "a");
+    shoal_build_inputs(b, qkv, 3);
+    shoal_build_int(b, "heads", heads ? heads : 2);
+    shoal_build_int(b, "depth", heads ? 2 : 4);
+    shoal_build_float(b, "scale", 1);
+    shoal_build_bool(b, "causal", true);
+    refuse(g, b, heads ? "attention of 3 heads" : "same size and shape");
+  }
+}
+
 int main(void) {
   if (!gpu_here()) return 1;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(normalisation), cmocka_unit_test(activation),
-                                     cmocka_unit_test(cross_entropy), cmocka_unit_test(attention),
-                                     cmocka_unit_test(read_by_others)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(normalisation),  cmocka_unit_test(activation),
+                                     cmocka_unit_test(cross_entropy),  cmocka_unit_test(attention),
+                                     cmocka_unit_test(read_by_others), cmocka_unit_test(what_does_not_fit)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,10 +74,22 @@ static bool is_dense_update(const struct shoal_node *n) {
   return grad >= 0 && n->in[0].node && op_is(n->in[0].node->op, "VarHandleOp") && n->in_types[grad] == SHOAL_FLOAT32;
 }
 
-/* Mul(x, scalar), read by n alone. */
-static bool is_scaled(const struct rewriting *r, shoal_out o, const struct shoal_node *n) {
+/* Is it read by n alone, and waited for by nobody but `also` (or NULL)? */
+static bool leads_to(const struct rewriting *r, const struct shoal_node *from, const struct shoal_node *n,
+                     const struct shoal_node *also) {
+  int read = 0;
+  FOR_CONSUMERS (c, &r->users, from) {
+    if (c->input < 0 ? c->node != also : c->node != n) return false;
+    read += c->input >= 0;
+  }
+  return read == 1;
+}
+
+/* Mul(x, scalar), for n alone. */
+static bool is_scaled(const struct rewriting *r, shoal_out o, const struct shoal_node *n,
+                      const struct shoal_node *also) {
   const struct shoal_node *mul = o.node;
-  return op_is(mul->op, "Mul") && !mul->control.n && rewrite_only_consumer(r, mul) == n && is_scalar(mul->in[1]) &&
+  return op_is(mul->op, "Mul") && !mul->control.n && leads_to(r, mul, n, also) && is_scalar(mul->in[1]) &&
          str_equal(mul->assigned, n->assigned);
 }
 
@@ -87,7 +99,8 @@ static bool only_reads(const struct shoal_node *n) {
 
 /* AssignSub(var, Mul(read(var), shrink)), which n alone waits for, of a variable that nothing else changes? */
 static bool is_decay(const struct rewriting *r, struct shoal_node *d, const struct shoal_node *n) {
-  if (!op_is(d->op, "AssignSubVariableOp") || !same_out(d->in[0], n->in[0]) || !is_scaled(r, d->in[1], d)) return false;
+  if (!op_is(d->op, "AssignSubVariableOp") || !same_out(d->in[0], n->in[0]) || !is_scaled(r, d->in[1], d, NULL))
+    return false;
   const struct shoal_node *read = d->in[1].node->in[0].node;
   if (!op_is(read->op, "ReadVariableOp") || !same_out(read->in[0], n->in[0])) return false;
   FOR_CONSUMERS (c, &r->users, d)
@@ -101,13 +114,13 @@ static bool see_update(const struct rewriting *r, struct shoal_node *n, struct u
   if (!is_dense_update(n) || r->o->of_host(n)) return false;
   shoal_out grad = n->in[grad_input(n->op)];
   *u = (struct update){.node = n, .grad = grad, .fits = fits(n, grad)};
-  if (is_scaled(r, grad, n)) {
+  for (size_t i = 0; i < n->control.n && !u->decay; i++)
+    if (is_decay(r, n->control.at[i], n)) u->decay = n->control.at[i];
+  if (is_scaled(r, grad, n, u->decay)) {
     u->scale = grad.node->in[1];
     u->grad = grad.node->in[0];
   }
   u->grad = source_of(u->grad, u->fits);
-  for (size_t i = 0; i < n->control.n && !u->decay; i++)
-    if (is_decay(r, n->control.at[i], n)) u->decay = n->control.at[i];
   if (u->decay) u->shrink = u->decay->in[1].node->in[1];
   return true;
 }
@@ -173,15 +186,22 @@ static struct shoal_node *joined(struct rewriting *r, const update_list *all, sh
   return one;
 }
 
+/* `one` waits for what a member did, but for its decay, and for its gradient, which it reads. */
+static void wait_for(struct shoal_node *one, const struct update *u, const struct shoal_node *member) {
+  const struct shoal_node *grad = u->node->in[grad_input(u->node->op)].node;
+  for (size_t k = 0; k < member->control.n; k++)
+    if (member->control.at[k] != u->decay && member->control.at[k] != grad)
+      graph_add_control(one, member->control.at[k]);
+}
+
 static void replace(struct rewriting *r, const update_list *all, shoal_out shrink, rewrite_nodes *gone) {
   struct shoal_node *one = joined(r, all, shrink);
   for (size_t m = 0; one && m < all->n; m++) {
     const struct update *u = &all->at[m];
-    if (u->decay) rewrite_takes_over(r, one, u->decay); /* the update waits for `one` then, and goes */
+    if (u->decay) wait_for(one, u, u->decay);
+    wait_for(one, u, u->node);
+    if (u->decay) rewrite_stands_for(one, u->decay);
     rewrite_stands_for(one, u->node);
-    for (size_t k = 0; k < u->node->control.n; k++)
-      if (u->node->control.at[k] != one && u->node->control.at[k] != u->decay)
-        graph_add_control(one, u->node->control.at[k]);
     rewrite_redirect_control(r, u->node, one);
     vec_push(gone, u->node);
     if (u->decay) vec_push(gone, u->decay);

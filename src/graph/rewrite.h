@@ -41,6 +41,7 @@ void rewrite_fuse_norm(struct rewriting *r);
 void rewrite_fuse_elementwise(struct rewriting *r);
 void rewrite_fuse_softmax(struct rewriting *r);
 void rewrite_fuse_gelu_grad(struct rewriting *r);
+void rewrite_fuse_residual(struct rewriting *r);
 void rewrite_join_updates(struct rewriting *r);
 void rewrite_sweep_updates(struct rewriting *r);
 

@@ -192,6 +192,7 @@ struct blas_operands {
   const void *a, *b;
   void *out;
   const void *more; /* the epilogue's; NULL: none */
+  const void *onto; /* what c begins with; NULL: zeros */
 };
 
 static shoal_status set_more(struct blas_plan *p, const struct blas_operands *o) {
@@ -204,9 +205,10 @@ static int multiply(struct cuda_device *c, const struct blas_plan *p, const stru
   static const double one = 1, none = 0;
   static const float one_f = 1, none_f = 0;
   bool wide = p->of.dtype == SHOAL_FLOAT64;
-  return lt.matmul(c->blas->handle, p->desc, wide ? (const void *)&one : &one_f, o->b, p->b, o->a, p->a,
-                   wide ? (const void *)&none : &none_f, o->out, p->c, o->out, p->c, algo, c->blas->workspace->data,
-                   WORKSPACE, c->streams[CUDA_COMPUTE].stream);
+  const void *by = wide ? (const void *)&one : &one_f, *keep = wide ? (const void *)&none : &none_f;
+  return lt.matmul(c->blas->handle, p->desc, by, o->b, p->b, o->a, p->a, o->onto ? by : keep,
+                   o->onto ? o->onto : o->out, p->c, o->out, p->c, algo, c->blas->workspace->data, WORKSPACE,
+                   c->streams[CUDA_COMPUTE].stream);
 }
 
 /* ---- timing ---- */
@@ -263,7 +265,7 @@ static shoal_status choose(struct cuda_device *c, struct blas_plan *p, const str
 static bool same(const struct cuda_product *a, const struct cuda_product *b) {
   return a->dtype == b->dtype && a->trans_a == b->trans_a && a->trans_b == b->trans_b && a->m == b->m && a->n == b->n &&
          a->k == b->k && a->batch == b->batch && a->step_a == b->step_a && a->step_b == b->step_b &&
-         a->step_c == b->step_c && a->epilogue == b->epilogue;
+         a->step_c == b->step_c && a->epilogue == b->epilogue && a->onto == b->onto;
 }
 
 static shoal_status find_plan(struct cuda_device *c, const struct cuda_product *of, uint32_t align,
@@ -299,15 +301,20 @@ static uint32_t alignment(uintptr_t bits) {
   return bits & (MOST - 1) ? (uint32_t)(bits & -bits) : MOST;
 }
 
-shoal_status cuda_blas_run_with(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,
-                                const void *more, void *out) {
+shoal_status cuda_blas_run_onto(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,
+                                const void *more, const void *onto, void *out) {
   struct blas_plan *p;
-  const struct blas_operands o = {a, b, out, more};
-  uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)out | (uintptr_t)more;
+  const struct blas_operands o = {a, b, out, more, onto};
+  uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)out | (uintptr_t)more | (uintptr_t)onto;
   TRY(find_plan(c, of, alignment(all), &o, &p));
   TRY(set_more(p, &o));
   cuda_count_computed(c);
   return blas_status(multiply(c, p, &p->algo, &o), "a product");
+}
+
+shoal_status cuda_blas_run_with(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,
+                                const void *more, void *out) {
+  return cuda_blas_run_onto(c, of, a, b, more, NULL, out);
 }
 
 shoal_status cuda_blas_run(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,

@@ -19,6 +19,7 @@ struct cuda_product { /* c = op(a) * op(b), row after row, `batch` times */
   int64_t m, n, k;                       /* c is m by n, k are summed */
   int64_t batch, step_a, step_b, step_c; /* in elements; 0 repeats */
   enum cuda_epilogue epilogue;           /* what is done to c before it is written */
+  bool onto;                             /* c begins with something like it, instead of zeros */
 };
 
 /* Without the library cards still work; products stay on the CPU. */
@@ -31,5 +32,8 @@ shoal_status cuda_blas_run(struct cuda_device *c, const struct cuda_product *p, 
 /* With what the epilogue takes: a bias, of n numbers, or what GELU was of, like c. */
 shoal_status cuda_blas_run_with(struct cuda_device *c, const struct cuda_product *p, const void *a, const void *b,
                                 const void *more, void *out);
+/* The same of a product that is `onto` something, which is not where it is written. */
+shoal_status cuda_blas_run_onto(struct cuda_device *c, const struct cuda_product *p, const void *a, const void *b,
+                                const void *more, const void *onto, void *out);
 
 #endif

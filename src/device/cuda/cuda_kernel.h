@@ -16,7 +16,7 @@
  * there. */
 #define CUDA_ARITHMETIC (DT_FLOATING | DT(INT64))
 
-extern const struct device_kernels cuda_joined_kernels[];
+extern const struct device_kernels cuda_joined_kernels[], cuda_onto_kernels[];
 extern const struct device_kernels cuda_elementwise_kernels[], cuda_reduce_kernels[], cuda_softmax_kernels[],
     cuda_training_kernels[], cuda_matmul_kernels[], cuda_fused_kernels[], cuda_conv_kernels[], cuda_pool_kernels[],
     cuda_norm_kernels[], cuda_rows_kernels[], cuda_random_kernels[], cuda_arrays_kernels[],
@@ -44,6 +44,10 @@ shoal_status cuda_make_writable(struct kernel_ctx *ctx, struct variable *v);
 /* f over these alone. */
 shoal_status cuda_run_on(struct kernel_ctx *ctx, CUfunction f, unsigned grid_x, unsigned grid_y, unsigned block,
                          void **args, int n, const struct tensor *const *uses);
+/* f over up to three that are spread to one another, as a plan (ops/math/broadcast.h) says, and their result. */
+struct broadcast;
+shoal_status cuda_run_spread(struct kernel_ctx *ctx, CUfunction f, const struct broadcast *b,
+                             const struct tensor *const *in, const struct tensor *out);
 /* Scratch memory that may be written at once; release it. Its next user comes later on the stream that computes. */
 shoal_status cuda_temp(struct kernel_ctx *ctx, shoal_dtype dtype, const struct shape *shape, struct tensor *out);
 /* [batch, rows, cols] becomes [batch, cols, rows] (cuda_turn.c). */

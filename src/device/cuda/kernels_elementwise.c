@@ -90,23 +90,34 @@ static shoal_status spread_from(const struct broadcast *b, struct cuda_spread *o
   return NULL;
 }
 
-static shoal_status spread_planned(struct kernel_ctx *ctx, const struct broadcast *b, int n_in) {
-  const struct cuda_fn *st = ctx->state;
+shoal_status cuda_run_spread(struct kernel_ctx *ctx, CUfunction f, const struct broadcast *b,
+                             const struct tensor *const *in, const struct tensor *out) {
   struct cuda_spread s;
-  struct tensor *y;
-  TRY(spread_from(b, &s));
-  TRY(ctx_out(ctx, 0, &b->out, &y));
   void *args[SPREAD_IN + 2];
-  for (int i = 0; i < n_in; i++) args[i] = (void *)&ctx_in(ctx, i)->data;
-  args[n_in] = &y->data;
-  args[n_in + 1] = &s;
-  return cuda_run_each(ctx, st->f, b->n, args);
+  const struct tensor *uses[SPREAD_IN + 1];
+  TRY(spread_from(b, &s));
+  for (int i = 0; i < b->n_in; i++) {
+    args[i] = (void *)&in[i]->data;
+    uses[i] = in[i];
+  }
+  args[b->n_in] = (void *)&out->data;
+  args[b->n_in + 1] = &s;
+  uses[b->n_in] = out;
+  if (!b->n) return NULL;
+  return cuda_run_on(ctx, f, cuda_blocks(cuda_ctx(ctx), b->n), 1, CUDA_BLOCK, args, b->n_in + 1, uses);
+}
+
+static shoal_status spread_planned(struct kernel_ctx *ctx, const struct broadcast *b) {
+  const struct cuda_fn *st = ctx->state;
+  struct tensor *y;
+  TRY(ctx_out(ctx, 0, &b->out, &y));
+  return cuda_run_spread(ctx, st->f, b, ctx->in, y);
 }
 
 static shoal_status spread_run(struct kernel_ctx *ctx, int n_in) {
   struct broadcast b;
   TRY(broadcast_plan(&b, ctx->in, n_in));
-  return spread_planned(ctx, &b, n_in);
+  return spread_planned(ctx, &b);
 }
 
 static shoal_status binary_run(struct kernel_ctx *ctx) { return spread_run(ctx, 2); }
@@ -116,7 +127,7 @@ static shoal_status select_v2_run(struct kernel_ctx *ctx) { return spread_run(ct
 static shoal_status select_run(struct kernel_ctx *ctx) {
   struct broadcast b;
   TRY(select_plan(ctx->in, &b));
-  return spread_planned(ctx, &b, 3);
+  return spread_planned(ctx, &b);
 }
 
 /* Bounds are scalars, or of the value's shape. */

@@ -10,6 +10,12 @@
 /* ---- shapes ---- */
 
 /* TensorFlow's kernels take MatMul of higher rank too, as a batch; the shape function asks for matrices. */
+static shoal_status onto_shape(struct shape_ctx *c) {
+  struct shape product;
+  TRY(node_get_shape(c->node, "shape", &product));
+  return shape_broadcast(&product, &c->in[3], &c->out[0]);
+}
+
 static shoal_status matmul_shape(struct shape_ctx *c) {
   struct shape a, b;
   bool ta, tb;
@@ -426,5 +432,9 @@ static const struct op_row rows[] = {
     {"_MatMulGeluGrad", .in = "a: T, b: T, x: T", .out = "product: T",
      .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half}; columns: int >= 1",
      .shape = matmul_shape},
+    /* a * b and a bias, as `shape`, added to onto: the same. */
+    {"_MatMulOnto", .in = "a: T, b: T, bias: T, onto: T", .out = "sum: T",
+     .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half, float}; shape: shape",
+     .shape = onto_shape},
 };
 OP_FAMILY(matmul, rows);

@@ -271,8 +271,6 @@ NORM_OF(bf16)
 
 /* ---- cross entropy: a block to a row, which is read twice: the second time it is in the cache ---- */
 
-#define LOG2E 1.4426950408889634f
-
 struct softmax_sum { /* the largest, and the sum of exp(x - top) */
   float top, sum;
   __device__ inline void join(float t, float s) {
@@ -297,37 +295,27 @@ __device__ inline softmax_sum join_block(softmax_sum v) {
   return v;
 }
 
-/* e^(x - top). For half precision as a power of 2, the difference in one multiplication: that is off by a few units of
- * float32's last digit of top. */
-template <class T> __device__ inline float power(float x, float top) {
-  if (sizeof(T) > 2) return __expf(x - top);
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(fmaf(x, LOG2E, -top * LOG2E)));
-  return y;
-}
-
 template <class T, int N> __device__ inline softmax_sum sum_row(const T *x, int n) {
   softmax_sum v = {-INFINITY, 0};
   for (int i = threadIdx.x; i < n / N; i += blockDim.x) {
     pack_of<T, N> p = ((const pack_of<T, N> *)x)[i];
-    float top = load(p.v[0]);
+    float top = load(p.v[0]), sum = 0;
     for (int k = 1; k < N; k++) top = fmaxf(top, load(p.v[k]));
-    if (top > v.top) {
-      v.sum *= __expf(v.top - top);
-      v.top = top;
-    }
-    float by = v.top == -INFINITY ? 0.0f : v.top; /* nothing but -infinity so far: zeros */
-    for (int k = 0; k < N; k++) v.sum += power<T>(load(p.v[k]), by);
+    for (int k = 0; k < N; k++) sum += top == -INFINITY ? 0.0f : __expf((float)load(p.v[k]) - top);
+    v.join(top, sum);
   }
   return join_block(v);
 }
 
-/* All but the label's element, which is less by one. */
-template <class T, int N> __device__ inline void back_row(const T *x, T *dx, int n, softmax_sum v, float each) {
+template <class T, int N>
+__device__ inline void back_row(const T *x, T *dx, int n, int64_t label, softmax_sum v, float each) {
   float factor = each / v.sum;
   for (int i = n / N - 1 - threadIdx.x; i >= 0; i -= blockDim.x) {
     pack_of<T, N> p = ((const pack_of<T, N> *)x)[i];
-    for (int k = 0; k < N; k++) p.v[k] = stored<T>::of(power<T>(load(p.v[k]), v.top) * factor);
+    for (int k = 0; k < N; k++) {
+      float q = __expf((float)load(p.v[k]) - v.top) * factor;
+      p.v[k] = stored<T>::of(i * N + k == label ? q - each : q);
+    }
     ((pack_of<T, N> *)dx)[i] = p;
   }
 }
@@ -338,9 +326,7 @@ __device__ inline void entropy_row(const T *x, int64_t label, float each, float 
   float at = fits ? (float)load(x[label]) : NAN;
   softmax_sum v = sum_row<T, N>(x, n);
   if (threadIdx.x == 0) *loss = logf(v.sum) - (at - v.top);
-  back_row<T, N>(x, dx, n, v, fits ? each : NAN);
-  if (fits && (n / N - 1 - label / N) % blockDim.x == threadIdx.x) /* it wrote that element before */
-    dx[label] = stored<T>::of(power<T>(at, v.top) * (each / v.sum) - each);
+  back_row<T, N>(x, dx, n, label, v, fits ? each : NAN);
 }
 
 /* dx may be x: what a thread writes it has read itself, after all have read the row. */

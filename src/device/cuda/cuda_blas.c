@@ -3,9 +3,8 @@
  * The library counts in columns where we have rows: our c = a * b is its c' = b' * a', with the same memory.
  *
  * How a product of some shape is best done is found once and kept: the library names a few ways, the one it thinks best
- * first, and each is timed with the operands at hand; another than the first is taken where it is clearly faster. What
- * is clear may differ from one process to the next, and with it the last bits of a result: where
- * TF_DETERMINISTIC_OPS=1 (as for TensorFlow) or SHOAL_TIMED_PRODUCTS=0 is in the environment, the first is taken. */
+ * first, and each is timed with the operands at hand (cuda_timed.h); another than the first is taken where it is
+ * clearly faster. */
 #include "device/cuda/cuda_blas.h"
 
 #include <dlfcn.h>
@@ -15,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/vec.h"
+#include "device/cuda/cuda_timed.h"
 
 enum { TYPE_F32 = 0, TYPE_F64 = 1, TYPE_F16 = 2, TYPE_BF16 = 14 }; /* cudaDataType */
 enum { COMPUTE_F32 = 68, COMPUTE_F64 = 70, COMPUTE_TF32 = 77 };    /* cublasComputeType_t */
@@ -30,7 +30,7 @@ enum {
   PREFERENCE_WORKSPACE = 1,
   PREFERENCE_ALIGN = 5
 };
-enum { WORKSPACE = 32 << 20, WAYS = 8, TIMES = 3 };
+enum { WORKSPACE = 32 << 20, WAYS = 8 };
 
 struct blas_algo {
   uint64_t data[8];
@@ -213,39 +213,28 @@ static int multiply(struct cuda_device *c, const struct blas_plan *p, const stru
 
 /* ---- timing ---- */
 
-static bool is_timed(const struct cuda_device *c) {
-  const char *fixed = getenv("TF_DETERMINISTIC_OPS"), *timed = getenv("SHOAL_TIMED_PRODUCTS");
-  bool off = (fixed && (!strcmp(fixed, "1") || !strcmp(fixed, "true"))) || (timed && !strcmp(timed, "0"));
-  return !off && !cuda_capturing(c);
-}
-
-/* Milliseconds for a few times, after one that does not count; below 0: it cannot be done so. */
-static float time_one(struct cuda_device *c, const struct blas_plan *p, const struct blas_algo *algo,
-                      const struct blas_operands *o, const CUevent marks[2]) {
-  CUstream s = c->streams[CUDA_COMPUTE].stream;
-  float took = -1;
-  bool good = !multiply(c, p, algo, o) && !c->api->event_record(marks[0], s);
-  for (int i = 0; i < TIMES; i++) good = good && !multiply(c, p, algo, o);
-  good = good && !c->api->event_record(marks[1], s) && !c->api->event_wait(marks[1]);
-  return good && !c->api->event_elapsed(&took, marks[0], marks[1]) ? took : -1;
+struct blas_try {
+  struct cuda_device *c;
+  const struct blas_plan *p;
+  const struct blas_algo *algo;
+  const struct blas_operands *o;
+};
+static int try_way(void *arg) {
+  const struct blas_try *t = arg;
+  return multiply(t->c, t->p, t->algo, t->o);
 }
 
 static int fastest(struct cuda_device *c, const struct blas_plan *p, const struct blas_choice *ways, int n,
                    const struct blas_operands *o) {
   static const float clearly = 0.95f;
-  CUevent marks[2] = {NULL, NULL};
+  float shortest = cuda_time(c, try_way, &(struct blas_try){c, p, &ways[0].algo, o});
   int best = 0;
-  if (!c->api->event_new(&marks[0], 0) && !c->api->event_new(&marks[1], 0)) {
-    float shortest = time_one(c, p, &ways[0].algo, o, marks);
-    for (int i = 1; i < n && shortest >= 0; i++) {
-      float took = ways[i].state ? -1 : time_one(c, p, &ways[i].algo, o, marks);
-      if (took < 0 || took >= clearly * shortest) continue;
-      shortest = took;
-      best = i;
-    }
+  for (int i = 1; i < n && shortest >= 0; i++) {
+    float took = ways[i].state ? -1 : cuda_time(c, try_way, &(struct blas_try){c, p, &ways[i].algo, o});
+    if (took < 0 || took >= clearly * shortest) continue;
+    shortest = took;
+    best = i;
   }
-  for (int i = 0; i < 2; i++)
-    if (marks[i]) c->api->event_free(marks[i]);
   return best;
 }
 
@@ -255,7 +244,7 @@ static shoal_status choose(struct cuda_device *c, struct blas_plan *p, const str
   TRY(describe(p));
   TRY(set_more(p, o));
   TRY(ask(c->blas, p, ways, &n));
-  int best = n > 1 && is_timed(c) ? fastest(c, p, ways, n, o) : 0;
+  int best = n > 1 && cuda_may_time(c) ? fastest(c, p, ways, n, o) : 0;
   LOGD("a product of %lld by %lld by %lld is done in way %d of %d", (long long)p->of.m, (long long)p->of.k,
        (long long)p->of.n, best, n);
   p->algo = ways[best].algo;

@@ -9,8 +9,8 @@
 
 /* May ways be timed now? Not while a step is captured. */
 bool cuda_may_time(const struct cuda_device *c);
-/* Milliseconds that run(arg), which puts its work on the stream that computes, takes there: the median of three, after
- * one that does not count. Below 0: it failed. With the device's lock held. */
+/* Milliseconds that run(arg), which puts its work on the stream that computes, takes there: the median of a few rounds,
+ * after one time that does not count. Below 0: it failed. With the device's lock held. */
 float cuda_time(struct cuda_device *c, int (*run)(void *arg), void *arg);
 
 #endif

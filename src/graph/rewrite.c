@@ -21,6 +21,7 @@ static const struct {
     {"fuse_softmax", rewrite_fuse_softmax},         /* mask and softmax, and the way back, on a card */
     {"fuse_gelu_grad", rewrite_fuse_gelu_grad},     /* a product and the gradient of GELU, on a card */
     {"fuse_norm", rewrite_fuse_norm},               /* batch normalisation, a sum and Relu become one node */
+    {"norm_averages", rewrite_norm_averages},       /* its moving averages are its own, on a card */
     {"fuse_residual", rewrite_fuse_residual},       /* a product that is added to something, on a card */
     {"fuse_elementwise", rewrite_fuse_elementwise}, /* chains of elementwise ops become one pass over memory */
     {"join_updates", rewrite_join_updates},         /* updates of all variables become one pass, on a card */

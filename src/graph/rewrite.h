@@ -38,6 +38,7 @@ void rewrite_skip_unread(struct rewriting *r);
 void rewrite_fuse_layers(struct rewriting *r);
 void rewrite_fuse_bias(struct rewriting *r);
 void rewrite_fuse_norm(struct rewriting *r);
+void rewrite_norm_averages(struct rewriting *r);
 void rewrite_fuse_elementwise(struct rewriting *r);
 void rewrite_fuse_softmax(struct rewriting *r);
 void rewrite_fuse_gelu_grad(struct rewriting *r);
@@ -64,8 +65,6 @@ bool rewrite_alike(const struct shoal_node *a, const struct shoal_node *b);
 bool rewrite_chained(struct rewriting *r, const rewrite_nodes *members, const rewrite_nodes *gone);
 /* What waited for a member waits for `one`, which waits for what the member did. */
 void rewrite_takes_over(struct rewriting *r, struct shoal_node *one, struct shoal_node *member);
-/* Of rewrite_fuse_norm: moving averages of batch normalisations. `gone` are to be removed at its end. */
-void rewrite_norm_averages(struct rewriting *r, rewrite_nodes *gone);
 /* n stands for this node of the user's too (or NULL: for nothing more): an error in it is told under such a name. */
 void rewrite_stands_for(struct shoal_node *n, const struct shoal_node *part);
 

@@ -254,16 +254,12 @@ static void fuse_all_forward(struct rewriting *r, struct shoal_node *const *orde
 /* In the order of the graph: what a node reads is rewritten before it. */
 void rewrite_fuse_norm(struct rewriting *r) {
   struct shoal_graph *g = r->g;
-  rewrite_nodes gone = {0};
-  rewrite_norm_averages(r, &gone);
   int n = g->n_nodes;
   struct shoal_node **order = mem_zalloc((size_t)n, sizeof *order);
   shoal_status s = graph_topological_order(g, order);
   if (!s) fuse_all_forward(r, order, n);
   for (int i = 0; !s && r->o->own_ops && i < n; i++)
     if (op_is(order[i]->op, "FusedBatchNormGradV3")) fuse_backward(r, order[i]);
-  for (size_t i = 0; i < gone.n; i++) graph_remove(g, gone.at[i]);
-  vec_release(&gone);
   shoal_status_free(s);
   free(order);
 }

@@ -1,7 +1,7 @@
 /* Moving averages of batch normalisation, on devices that take longer to begin a kernel than to go through a vector:
  *
- *   FusedBatchNormV3(x, scale, offset, nothing, nothing) of factor 1, and for its mean and its variance
- *   AssignSub(average, Mul(Sub(read(average), what it found), share))
+ *   FusedBatchNormV3(x, scale, offset, nothing, nothing) of factor 1 (or with what fuse_norm has put behind it), and
+ * for its mean and its variance AssignSub(average, Mul(Sub(read(average), what it found), share))
  *
  * becomes the normalisation with the averages as its inputs and share as its factor, and Assign(average, what it
  * found), which is the blend. TensorFlow's op knows that, its layers in graphs do not use it: where several workers
@@ -65,8 +65,8 @@ static bool same_share(shoal_out a, shoal_out b) {
 
 static bool takes_averages(const struct rewriting *r, const struct shoal_node *n) {
   const struct attr *training = node_attr(n, "is_training"), *factor = node_attr(n, "exponential_avg_factor");
-  return op_is(n->op, "FusedBatchNormV3") && r->o->of_host && !r->o->of_host(n) && training && training->b && factor &&
-         factor->f == 1;
+  return (op_is(n->op, "FusedBatchNormV3") || op_is(n->op, "_FusedBatchNormEx")) && r->o->of_host &&
+         !r->o->of_host(n) && training && training->b && factor && factor->f == 1;
 }
 
 static float share_of(shoal_out o) {
@@ -103,14 +103,17 @@ static void take(struct rewriting *r, struct shoal_node *norm, const struct aver
   }
 }
 
-void rewrite_norm_averages(struct rewriting *r, rewrite_nodes *gone) {
+void rewrite_norm_averages(struct rewriting *r) {
   size_t n_nodes = r->g->nodes.n;
+  rewrite_nodes gone = {0}; /* removed at the end: until then r->users speaks of them */
   for (size_t i = 0; i < n_nodes; i++) {
     struct shoal_node *n = r->g->nodes.at[i];
     struct average a[2];
     if (!n || !takes_averages(r, n) || !find_average(r, n, FOUND_MEAN, &a[0]) ||
         !find_average(r, n, FOUND_VARIANCE, &a[1]) || !same_share(a[0].share, a[1].share))
       continue;
-    take(r, n, a, gone);
+    take(r, n, a, &gone);
   }
+  for (size_t i = 0; i < gone.n; i++) graph_remove(r->g, gone.at[i]);
+  vec_release(&gone);
 }

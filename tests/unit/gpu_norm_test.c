@@ -57,6 +57,7 @@ static bool names(const shoal_bytes *parts, const char *op) {
 static void check_fused(const struct norm_net *n, const shoal_bytes *parts, bool fused, bool on_gpu) {
   assert_int_equal(names(parts, "AssignSubVariableOp"), !fused || !on_gpu); /* averages are the normalisation's there */
   assert_int_equal(names(parts, "_FusedBatchNormEx"), fused);
+  assert_int_equal(names(parts, "FusedBatchNormV3"), !fused || n->twice); /* and not besides */
   assert_int_equal(names(parts, "_BatchNormReluGrad"), fused && !n->twice);
   assert_int_equal(names(parts, "_BatchNormReluGradOfSum"), fused && n->twice);
   assert_int_equal(names(parts, "ReluGrad"), !fused);

@@ -107,8 +107,10 @@ static shoal_status launch(struct kernel_ctx *ctx, const CUfunction f[WIDTHS], c
   return cuda_run(ctx, f[c->width], c->across, (unsigned)c->r.pieces, CUDA_BLOCK, args);
 }
 
-static unsigned warps(const struct cuda_norm_cut *c) {
-  return (unsigned)((c->r.channels + CUDA_BLOCK / WARP - 1) / (CUDA_BLOCK / WARP));
+/* A warp to a channel, few of them in a block: what they read lies far apart, and blocks share it out to the card. */
+static shoal_status finish(struct kernel_ctx *ctx, CUfunction f, const struct cuda_norm_cut *c, void **args) {
+  enum { CHANNELS = 2 };
+  return cuda_run(ctx, f, (unsigned)((c->r.channels + CHANNELS - 1) / CHANNELS), 1, CHANNELS * WARP, args);
 }
 
 static shoal_status floats(struct kernel_ctx *ctx, int64_t n, struct tensor *out) {
@@ -172,7 +174,7 @@ static shoal_status run_parts(struct kernel_ctx *ctx, struct cuda_norm_cut *c, c
   e.parts = parts->data;
   e.factor = factor->data;
   if (st->of.training) TRY(launch(ctx, st->sums, c, (void *[]){(void *)&x->data, &parts->data, &c->r}));
-  TRY(cuda_run(ctx, st->finish, warps(c), 1, CUDA_BLOCK, (void *[]){&e, &c->r}));
+  TRY(finish(ctx, st->finish, c, (void *[]){&e, &c->r}));
   struct cuda_norm_cut back = turn_back(c);
   void *side = st->of.side_inputs ? ctx_in(ctx, 5)->data : NULL;
   return launch(
@@ -275,7 +277,7 @@ static shoal_status run_back_parts(struct kernel_ctx *ctx, struct cuda_norm_cut 
   e.parts = parts->data;
   e.factor = factor->data;
   TRY(launch(ctx, st->sums, c, (void *[]){b, &parts->data, &c->r}));
-  TRY(cuda_run(ctx, st->finish, warps(c), 1, CUDA_BLOCK, (void *[]){&e, &c->r}));
+  TRY(finish(ctx, st->finish, c, (void *[]){&e, &c->r}));
   struct cuda_norm_cut back = turn_back(c);
   if (b->gated) b->dy = b->gated;
   return launch(ctx, st->apply, &back, (void *[]){b, (void *)&dx->data, &factor->data, &back.r});

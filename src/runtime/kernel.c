@@ -194,9 +194,27 @@ static shoal_status allocate(struct kernel_ctx *ctx, bool host, shoal_dtype dtyp
   return device_tensor_new(ctx->kernel->device, ctx->kernel->name, dtype, shape, t);
 }
 
+/* An output that has its place already (placed_outputs.c). */
+static bool takes_place(struct kernel_ctx *ctx, int i, int64_t n, int rank, const int64_t *dims) {
+  struct tensor *place = ctx->place, *out = &ctx->out[i];
+  if (i || place->n != n || (shoal_dtype)place->dtype != ctx_out_type(ctx, i)) return false;
+  ctx->place = NULL;
+  tensor_move(out, place);
+  out->rank = (uint8_t)rank;
+  for (int k = 0; k < rank; k++) out->dims[k] = dims[k];
+  return true;
+}
+
+static bool takes_place_shaped(struct kernel_ctx *ctx, int i, const struct shape *s) {
+  int64_t n = -1;
+  shoal_status_free(shape_elements(s, &n));
+  return takes_place(ctx, i, n, s->rank, s->dims);
+}
+
 shoal_status ctx_out(struct kernel_ctx *ctx, int i, const struct shape *shape, struct tensor **out) {
-  TRY(allocate(ctx, on_host(ctx->kernel, i), ctx_out_type(ctx, i), shape, &ctx->out[i]));
   *out = &ctx->out[i];
+  if (UNLIKELY(ctx->place != NULL) && takes_place_shaped(ctx, i, shape)) return NULL;
+  TRY(allocate(ctx, on_host(ctx->kernel, i), ctx_out_type(ctx, i), shape, &ctx->out[i]));
   return NULL;
 }
 
@@ -232,13 +250,15 @@ static bool reuse(struct kernel_ctx *ctx, int i, int j, int64_t elements) {
 
 shoal_status ctx_out_like(struct kernel_ctx *ctx, int i, int j, struct tensor **out) {
   const struct tensor *in = ctx->in[j];
+  *out = &ctx->out[i];
+  if (UNLIKELY(ctx->place != NULL) && takes_place(ctx, i, in->n, in->rank, in->dims)) return NULL;
   if (reuse(ctx, i, j, in->n)) {
-    struct tensor *o = *out = &ctx->out[i];
+    struct tensor *o = *out;
     o->rank = in->rank;
     for (int k = 0; k < in->rank; k++) o->dims[k] = in->dims[k];
     return NULL;
   }
-  if (LIKELY(on_host(ctx->kernel, i))) return tensor_new_like(*out = &ctx->out[i], ctx_out_type(ctx, i), in);
+  if (LIKELY(on_host(ctx->kernel, i))) return tensor_new_like(*out, ctx_out_type(ctx, i), in);
   struct shape s = tensor_shape(in);
   return ctx_out(ctx, i, &s, out);
 }

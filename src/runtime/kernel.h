@@ -105,6 +105,7 @@ struct kernel_ctx {
                                       the kernel has none */
   struct variable **refs_out;      /* [n_out], set by kernels whose outputs are references; NULL: it has none */
   uint64_t steal;                  /* bit i: input i is needed by nobody else after this kernel */
+  struct tensor *place;            /* where output 0 is to be, if it has as many elements; NULL: anywhere. ctx_out's */
   uint64_t frame, iter;            /* of loops; 0 outside */
   bool is_dead;                    /* with KERNEL_DEAD_OK */
   int part;                        /* set with an error, by a fused node's kernel: which of its parts it is of */

@@ -345,6 +345,7 @@ static shoal_status compile(struct compiler *c, struct shoal_node **topological,
   segments_link(p, segment);
   segments_last_uses(p, segment);
   segments_find_unread(p);
+  places_find(p, c->order, c->at);
   if (c->o->step && plan_is_alone(p) && p->device->type->ops->replay) p->replay = replay_new(p, c->order);
   return NULL;
 }
@@ -436,6 +437,8 @@ void plan_unref(struct plan *p) {
   free(p->unused);
   free(p->first_unused);
   free(p->once);
+  free(p->wholes);
+  free(p->places);
   free(p);
 }
 

@@ -21,6 +21,7 @@ enum node_flags {
   NODE_REFS = 1 << 10,    /* has reference inputs or outputs */
   NODE_UNINITIALIZED_OK = 1 << 11,
   NODE_TRIGGER = 1 << 12, /* ControlTrigger: is never dead, whatever it waits for */
+  NODE_PLACED = 1 << 13,  /* its output has a place in another's, or others' have in its: placed_outputs.c */
 };
 
 /* From output `out` of a node (-1: control) to a consumer. */
@@ -70,6 +71,19 @@ enum last_use {                /* bits; 0: this input is not the last of its seg
                 USE_COUNTED = 4, /* other segments read it as well: a counter says which is the last */
 };
 
+/* A value that others are written into, one behind the other: the output of a concatenation. */
+struct plan_whole {
+  shoal_dtype dtype;
+  int64_t n;
+};
+
+/* Where a node's output is: so many elements of a whole, or that itself. */
+struct plan_place {
+  int node, whole;
+  int64_t first, n;
+  bool is_whole;
+};
+
 /* How a run of a plan ended, when several threads may end it. */
 struct verdict {
   pthread_mutex_t lock;
@@ -110,6 +124,10 @@ struct plan {
   int *unused;           /* outputs nobody reads, released at once: slots */
   int *first_unused;     /* [n_nodes + 1] into unused */
   struct replay *replay; /* replay.h; NULL: it runs node by node always */
+  struct plan_whole *wholes;
+  int n_wholes;
+  struct plan_place *places; /* [n_places], by their nodes */
+  int n_places;
   /* reusable memory of finished steps */
   pthread_mutex_t lock;
   struct exec *execs; /* lock */
@@ -126,6 +144,11 @@ void segments_order(struct plan *p, struct shoal_node **nodes, int *segment); /*
 void segments_link(struct plan *p, const int *segment);
 void segments_last_uses(struct plan *p, const int *segment);
 void segments_find_unread(struct plan *p);
+
+/* Which values are written where a concatenation wants them: placed_outputs.c. After slots were given. */
+void places_find(struct plan *p, struct shoal_node **nodes, const int *at);
+/* Of a node that is NODE_PLACED. */
+const struct plan_place *place_of(const struct plan *p, int node);
 
 void straight_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg);
 void straight_free(struct exec *e, const struct plan *p);

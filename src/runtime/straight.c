@@ -48,6 +48,7 @@ struct exec {
   struct tensor *slots;
   const struct tensor **in;    /* [total_in] where each input is */
   struct variable **slot_refs; /* [slots]; NULL unless the plan has references */
+  struct tensor *wholes;       /* [n_wholes] the memory of each, until its node has taken it: placed_outputs.c */
   /* More than one segment: */
   struct plan *plan;
   struct step *step;
@@ -100,6 +101,7 @@ static struct exec *exec_new(struct plan *p) {
   for (int i = 0; i < p->total_in; i++) e->in[i] = &e->slots[p->in_slots[i]];
   if (p->has_refs) e->slot_refs = mem_zalloc(n_slots, sizeof *e->slot_refs);
   for (int i = 0; i < p->n_once_slots; i++) tensor_ref(&e->slots[i], &p->once[i]);
+  if (p->n_wholes) e->wholes = mem_zalloc((size_t)p->n_wholes, sizeof *e->wholes);
   if (is_one_run(p)) return e;
   size_t n_segments = (size_t)p->n_segments;
   pthread_mutex_init(&e->verdict.lock, NULL);
@@ -146,10 +148,24 @@ void straight_free(struct exec *e, const struct plan *p) {
     free(e->calls);
     free(e->offloads);
     free(e->slots);
+    free(e->wholes);
     free(e->in);
     free(e->slot_refs);
     free(e);
   }
+}
+
+/* For which there is no memory, parts and all are made as others are. */
+static void wholes_make(struct exec *e, const struct plan *p) {
+  for (int i = 0; i < p->n_wholes; i++) {
+    struct shape list = shape_vector(p->wholes[i].n);
+    shoal_status_free(tensor_new(&e->wholes[i], p->wholes[i].dtype, &list));
+  }
+}
+
+/* After a step that did not come so far. */
+static void wholes_drop(struct exec *e, const struct plan *p) {
+  for (int i = 0; i < p->n_wholes; i++) tensor_release(&e->wholes[i]);
 }
 
 static void slot_clear(struct exec *e, int slot) {
@@ -235,6 +251,26 @@ static uint64_t may_steal(const struct plan *p, const struct exec *e, const stru
   return bits;
 }
 
+/* A node whose output has its place. */
+static shoal_status run_placed(const struct plan *p, struct exec *e, const struct plan_node *n,
+                               struct kernel_ctx *ctx) {
+  const struct plan_place *at = place_of(p, (int)(n - p->nodes));
+  struct tensor *whole = &e->wholes[at->whole], here = tensor_none();
+  if (at->is_whole) {
+    tensor_move(&here, whole);
+    *whole = tensor_none();
+  } else if (tensor_valid(whole)) {
+    tensor_ref(&here, whole);
+    here.data = (char *)here.data + (size_t)at->first * dtype_size((shoal_dtype)here.dtype);
+    here.n = at->n;
+  }
+  ctx->place = tensor_valid(&here) ? &here : NULL;
+  shoal_status s = n->kernel->def->run(ctx);
+  if (ctx->place) tensor_release(&here);
+  ctx->place = NULL;
+  return s;
+}
+
 static shoal_status run_node(const struct plan *p, struct exec *e, const struct plan_node *n, struct kernel_ctx *ctx) {
   ctx->kernel = n->kernel;
   ctx->state = n->kernel->state;
@@ -243,7 +279,7 @@ static shoal_status run_node(const struct plan *p, struct exec *e, const struct 
   ctx->steal = may_steal(p, e, n);
   if (UNLIKELY(n->flags & NODE_REFS)) return run_with_refs(p, e, n, ctx);
   uint64_t lost = strings_lost();
-  shoal_status s = n->kernel->def->run(ctx);
+  shoal_status s = UNLIKELY(n->flags & NODE_PLACED) ? run_placed(p, e, n, ctx) : n->kernel->def->run(ctx);
   if (!s) s = strings_kept(lost);
   return s ? s : ctx_check_types(ctx);
 }
@@ -331,6 +367,7 @@ static void finish(struct exec *e) {
   }
   if (atomic_load(&e->any_dead))
     for (int i = 0; i < p->n_nodes; i++) atomic_store_explicit(&e->dead[i], false, memory_order_relaxed);
+  wholes_drop(e, p);
   exec_give(p, e);
   done(arg, s);
 }
@@ -488,6 +525,7 @@ static void run_one_segment(struct plan *p, struct exec *e, struct step *step, v
   uint64_t control = denormals_flush();
   shoal_status s = run_nodes(p, e, step, p->n_once, p->n_nodes - p->n_once);
   if (s) slots_clear(e, p);
+  wholes_drop(e, p);
   exec_give(p, e);
   file_roots_use(before);
   denormals_restore(control);
@@ -496,6 +534,7 @@ static void run_one_segment(struct plan *p, struct exec *e, struct step *step, v
 
 void straight_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {
   struct exec *e = exec_take(p);
+  wholes_make(e, p);
   if (UNLIKELY(step->stats != NULL)) trace_once(p, step);
   if (is_one_run(p)) {
     run_one_segment(p, e, step, done, arg);

@@ -5,13 +5,16 @@
  * the own ones of each update in turn, then the shared ones. Each update locks its own variables, as it did alone.
  *
  * Inputs are of the types that the op takes: that was checked when the updates were nodes. So no graph that arrives may
- * have it. */
+ * have it.
+ *
+ * Gradients of small variables have mostly been computed by one thread, whose core has them and the variables at hand:
+ * only where there is much to do is it shared with others. */
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "ops/state/swept.h"
 
-enum { GRAIN = 16384 };
+enum { GRAIN = 1 << 18 }; /* elements */
 
 struct sweep {
   struct kernel one; /* of the op it stands for */

@@ -170,12 +170,12 @@ int main(int argc, char **argv) {
   name_device(s.device, here, 0, worker_device);
 
   struct vocabulary words = read_vocabulary(s.vocab);
+  set_keep(&words, s.sample);
   struct word_pairs pairs;
   memset(&pairs, 0, sizeof pairs);
   pairs.vocabulary = &words;
   pairs.batch = s.batch_size;
   pairs.window = s.window;
-  pairs.sample = s.sample;
   pairs.seed = (uint64_t)s.seed;
   open_text(&pairs, s.text, number, workers);
 

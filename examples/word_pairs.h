@@ -11,7 +11,7 @@
 struct vocabulary {
   char *text; /* the file, its words ended by NUL */
   const char **words;
-  float *counts;
+  float *counts, *keep; /* keep: how often an occurrence is used, out of 1; NULL until a text is opened */
   double total;
   int64_t n;
   int32_t *index; /* [slots]: 1 + a word's number; 0: free */
@@ -71,6 +71,7 @@ static inline void free_vocabulary(struct vocabulary *v) {
   free(v->text);
   free(v->words);
   free(v->counts);
+  free(v->keep);
   free(v->index);
 }
 
@@ -79,7 +80,6 @@ struct word_pairs {
   const char *text; /* this worker's part */
   size_t size;
   int64_t batch, window;
-  double sample; /* words more frequent than this are passed over now and then */
   uint64_t seed;
   int worker;
 };
@@ -89,17 +89,25 @@ static inline uint64_t next_chance(uint64_t *state) {
   return *state >> 33;
 }
 
-static inline bool passed_over(const struct word_pairs *p, int64_t word, uint64_t *state) {
-  double often = p->sample * p->vocabulary->total, count = (double)p->vocabulary->counts[word];
-  double keep = often > 0 && count > often ? (sqrt(count / often) + 1) * often / count : 1;
-  return (double)next_chance(state) / 2147483648.0 > keep;
+/* Words more frequent than `sample` are passed over now and then, as in the original program. */
+static inline void set_keep(struct vocabulary *v, double sample) {
+  v->keep = (float *)calloc((size_t)v->n, sizeof *v->keep);
+  for (int64_t i = 0; i < v->n; i++) {
+    double often = sample * v->total, count = (double)v->counts[i];
+    v->keep[i] = often > 0 && count > often ? (float)((sqrt(count / often) + 1) * often / count) : 1.0f;
+  }
+}
+
+static inline bool passed_over(const struct vocabulary *v, int64_t word, uint64_t *state) {
+  return v->keep[word] < 1 && (float)next_chance(state) / 2147483648.0f > v->keep[word];
 }
 
 static inline bool is_blank(char ch) { return ch == ' ' || ch == '\t' || ch == '\r'; }
 
 /* Words that follow each other from a place that chance chose, in one line; returns how many. */
 static inline int words_somewhere(const struct word_pairs *p, uint64_t *state, int64_t *words, int most) {
-  size_t at = (size_t)((next_chance(state) << 31 | next_chance(state)) % p->size);
+  uint64_t high = next_chance(state), low = next_chance(state);
+  size_t at = (size_t)((high << 31 | low) % p->size);
   int n = 0;
   while (at < p->size && !is_blank(p->text[at]) && p->text[at] != '\n') at++; /* the rest of a word */
   while (at < p->size && n < most) {
@@ -108,7 +116,7 @@ static inline int words_somewhere(const struct word_pairs *p, uint64_t *state, i
     size_t begin = at;
     while (at < p->size && !is_blank(p->text[at]) && p->text[at] != '\n') at++;
     int64_t word = find_word(p->vocabulary, p->text + begin, at - begin);
-    if (word >= 0 && !passed_over(p, word, state)) words[n++] = word;
+    if (word >= 0 && !passed_over(p->vocabulary, word, state)) words[n++] = word;
   }
   return n;
 }

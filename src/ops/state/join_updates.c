@@ -113,7 +113,8 @@ static shoal_status prepare(struct kernel_ctx *ctx, const struct tensor *handle,
 static shoal_status run_one(struct kernel_ctx *ctx, const struct joined_updates *st, int m,
                             const struct tensor *const *shared) {
   const struct joined_layout *at = &st->at;
-  const struct tensor *const *own = ctx->in + (ptrdiff_t)m * (at->n_vars + 1), *in[SWEPT_INPUTS];
+  const struct tensor *const *own = ctx->in + (ptrdiff_t)m * (at->n_vars + 1);
+  const struct tensor *in[SWEPT_INPUTS];
   const struct tensor *scale = at->scaled ? shared[at->n_scalars] : NULL;
   bool shrinks = at->shrunk && at->how[m] & JOINED_SHRINKS;
   struct tensor grad;

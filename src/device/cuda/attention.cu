@@ -199,6 +199,7 @@ __device__ inline void forward(const attention &s, const T *q, const T *k, const
       begin_products();
       times_rows(scores, queries[group], keys[i % 2]);
       end_products();
+      wait_products<0>();
       settle(scores.v);
       if (i >= whole)
 #pragma unroll
@@ -236,6 +237,7 @@ __device__ inline void forward(const attention &s, const T *q, const T *k, const
       begin_products();
       times(out, weights, values[i % 2]);
       end_products();
+      wait_products<0>();
       settle(out.v);
     }
     __syncthreads();
@@ -316,10 +318,11 @@ __device__ inline void back_keys(const attention &s, const T *q, const T *k, con
       strip weights, grad;
       begin_products();
       times_rows(weights, keys[group], queries[now]);
+      end_products();
       times_rows(grad, values[group], grads[now]);
       end_products();
+      wait_products<1>(); /* exponentials are taken while the other product runs, and so on */
       settle(weights.v);
-      settle(grad.v);
       if (!whole)
 #pragma unroll
         for (int c = 0; c < 8; c++)
@@ -332,20 +335,31 @@ __device__ inline void back_keys(const attention &s, const T *q, const T *k, con
       for (int c = 0; c < 8; c++)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
-          int row = c * 8 + lane % 4 * 2 + e;
-          float of = __shfl_sync(~0u, sum[c / 4], row % WARP), less = __shfl_sync(~0u, delta[c / 4], row % WARP);
-#pragma unroll
-          for (int half = 0; half < 2; half++) {
-            float w = two_to(weights.v[c][e + 2 * half] * scale - of);
-            weights.v[c][e + 2 * half] = w;
-            grad.v[c][e + 2 * half] = w * (grad.v[c][e + 2 * half] - less);
-          }
+          float of = __shfl_sync(~0u, sum[c / 4], (c * 8 + lane % 4 * 2 + e) % WARP);
+          weights.v[c][e] = two_to(weights.v[c][e] * scale - of);
+          weights.v[c][e + 2] = two_to(weights.v[c][e + 2] * scale - of);
         }
-      strip_a<T> w(weights), g(grad);
+      strip_a<T> w(weights);
+      wait_products<0>();
+      settle(grad.v);
       begin_products();
       times(of_values, w, grads[now]);
+      end_products();
+#pragma unroll
+      for (int c = 0; c < 8; c++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) { /* weights as they were rounded: there is no room for more */
+          float2 two = mma<T>::apart(w.v[c / 2][c % 2 * 2 + half]);
+          float less0 = __shfl_sync(~0u, delta[c / 4], (c * 8 + lane % 4 * 2) % WARP);
+          float less1 = __shfl_sync(~0u, delta[c / 4], (c * 8 + lane % 4 * 2 + 1) % WARP);
+          grad.v[c][2 * half] = two.x * (grad.v[c][2 * half] - less0);
+          grad.v[c][2 * half + 1] = two.y * (grad.v[c][2 * half + 1] - less1);
+        }
+      strip_a<T> g(grad);
+      begin_products();
       times(of_keys, g, queries[now]);
       end_products();
+      wait_products<0>();
       settle(of_values.v);
       settle(of_keys.v);
     }
@@ -397,10 +411,11 @@ __device__ inline void back_queries(const attention &s, const T *q, const T *k, 
       strip weights, grad;
       begin_products();
       times_rows(weights, queries[group], keys[i % 2]);
+      end_products();
       times_rows(grad, grads[group], values[i % 2]);
       end_products();
+      wait_products<1>();
       settle(weights.v);
-      settle(grad.v);
       if (i >= whole)
 #pragma unroll
         for (int c = 0; c < 8; c++)
@@ -412,14 +427,19 @@ __device__ inline void back_queries(const attention &s, const T *q, const T *k, 
 #pragma unroll
       for (int c = 0; c < 8; c++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-          float w = two_to(weights.v[c][e] * scale - (e < 2 ? sum0 : sum1));
-          grad.v[c][e] = w * (grad.v[c][e] - (e < 2 ? delta0 : delta1));
-        }
+        for (int e = 0; e < 4; e++) weights.v[c][e] = two_to(weights.v[c][e] * scale - (e < 2 ? sum0 : sum1));
+      wait_products<0>();
+      settle(grad.v);
+#pragma unroll
+      for (int c = 0; c < 8; c++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+          grad.v[c][e] = weights.v[c][e] * (grad.v[c][e] - (e < 2 ? delta0 : delta1));
       strip_a<T> g(grad);
       begin_products();
       times(out, g, keys[i % 2]);
       end_products();
+      wait_products<0>();
       settle(out.v);
     }
     __syncthreads();

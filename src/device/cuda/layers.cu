@@ -146,6 +146,13 @@ __device__ inline void norm_any(const T *x, const float *scale, const float *off
 
 /* ---- its gradient: with h = (x - mean) rstd and n = dy scale, dx = rstd (n - mean(n) - h mean(n h)) ---- */
 
+/* A warp's next row is on its way while it works on this one: that takes no registers, of which there are none left. */
+template <class T> __device__ inline void fetch_ahead(const T *row, int width) {
+  enum { LINE = 128 };
+  for (int at = threadIdx.x % WARP * LINE; at < width * (int)sizeof(T); at += WARP * LINE)
+    asm volatile("prefetch.global.L1 [%0];" ::"l"((const char *)row + at));
+}
+
 /* Each block has rows of its own (its piece), and leaves the sums of dy h and dy over them at parts[piece]. */
 template <class T, int P>
 __device__ inline void norm_back_held(const T *x, const float *scale, const float *means, const float *rstds,
@@ -158,6 +165,12 @@ __device__ inline void norm_back_held(const T *x, const float *scale, const floa
     float mean = means[row], rstd = rstds[row], sum = 0, product = 0;
     r.read(x + row * width, width);
     dy.read(dys + row * width, width);
+    int64_t next = row + (int64_t)gridDim.x * WARPS;
+    if (added) fetch_ahead(added + row * width, width);
+    if (next < rows) {
+      fetch_ahead(x + next * width, width);
+      fetch_ahead(dys + next * width, width);
+    }
     EACH_PACK(p, at) {
       column_pack<N> by(scale, at);
       for (int k = 0; k < N; k++) {

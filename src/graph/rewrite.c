@@ -53,6 +53,7 @@ bool node_is_pure(const struct shoal_node *n) {
 
 struct shoal_node *rewrite_only_consumer(const struct rewriting *r, const struct shoal_node *n) {
   struct shoal_node *one = NULL;
+  if (n->id >= r->known) return NULL;
   FOR_CONSUMERS (c, &r->users, n) {
     if (one || c->index != 0) return NULL;
     one = c->node;
@@ -133,7 +134,7 @@ shoal_status graph_rewrite(struct shoal_graph *g, const struct rewrite_options *
   shoal_status_free(s); /* what does not fit will say so when it runs */
   for (size_t i = 0; i < COUNT_OF(rewrites); i++) {
     if (is_off(o->off, rewrites[i].name)) continue;
-    struct rewriting r = {.g = g, .o = o};
+    struct rewriting r = {.g = g, .o = o, .known = (int)g->nodes.n};
     consumers_init(&r.users, g);
     size_t before = g->nodes.n;
     bool *had_users = mem_zalloc(before, sizeof *had_users);

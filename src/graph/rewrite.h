@@ -29,7 +29,8 @@ shoal_status graph_rewrite(struct shoal_graph *g, const struct rewrite_options *
 struct rewriting {
   struct shoal_graph *g;
   const struct rewrite_options *o;
-  struct consumers users; /* of the graph as it was when the rewrite began */
+  struct consumers users; /* of the graph as it was when the rewrite began: of nodes with numbers below `known` */
+  int known;
 };
 
 void rewrite_fold(struct rewriting *r);
@@ -48,7 +49,8 @@ void rewrite_sweep_updates(struct rewriting *r);
 
 /* No state, no effect, no loop: may be computed once, elsewhere, or not at all. */
 bool node_is_pure(const struct shoal_node *n);
-/* Output 0's one data consumer, when there is exactly one and no control consumer; else NULL. */
+/* Output 0's one data consumer, when there is exactly one and no control consumer; else NULL, as for nodes that the
+ * rewrite has made itself. */
 struct shoal_node *rewrite_only_consumer(const struct rewriting *r, const struct shoal_node *n);
 /* All that read `from` read `to` instead. */
 void rewrite_redirect(struct rewriting *r, shoal_out from, shoal_out to);

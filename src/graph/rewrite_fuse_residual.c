@@ -65,11 +65,14 @@ static void fuse(struct rewriting *r, struct shoal_node *sum) {
   graph_remove(r->g, product); /* an op of our own is not taken for pure, and would stay */
 }
 
+/* In the order of the graph: what one node reads has become what it will be before it is looked at. */
 void rewrite_fuse_residual(struct rewriting *r) {
-  size_t n_nodes = r->g->nodes.n;
   if (!r->o->own_ops || !r->o->of_host) return;
-  for (size_t i = 0; i < n_nodes; i++) {
-    struct shoal_node *n = r->g->nodes.at[i];
-    if (n && op_is(n->op, "AddV2") && !r->o->of_host(n)) fuse(r, n);
-  }
+  int n = r->g->n_nodes;
+  struct shoal_node **order = mem_zalloc((size_t)n, sizeof *order);
+  shoal_status s = graph_topological_order(r->g, order);
+  for (int i = 0; !s && i < n; i++)
+    if (order[i] && op_is(order[i]->op, "AddV2") && !r->o->of_host(order[i])) fuse(r, order[i]);
+  shoal_status_free(s);
+  free(order);
 }

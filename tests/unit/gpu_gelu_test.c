@@ -78,8 +78,34 @@ static void products(void **state) {
   try_one(SHOAL_FLOAT32, 16, 32, false);
 }
 
+/* One behind another: each reads what the other has become. */
+static void chains(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_session *s;
+  shoal_gradient dx;
+  shoal_out in, at[3], sum;
+  seed = 1;
+  shoal_tensor *fed[] = {numbers(16, 32), numbers(32, 32), numbers(32, 32), numbers(16, 32)}, *out[2];
+  shoal_push_device(g, devices[1]);
+  shoal_out x = fed_as(g, "x", SHOAL_BFLOAT16, 16, 32, &in);
+  shoal_out y = shoal_gelu(g, shoal_gelu(g, x));
+  y = shoal_gelu(g, shoal_mat_mul(g, y, fed_as(g, "v", SHOAL_BFLOAT16, 32, 32, &at[0])));
+  y = shoal_gelu(g, shoal_mat_mul(g, y, fed_as(g, "w", SHOAL_BFLOAT16, 32, 32, &at[1])));
+  sum = shoal_reduce_sum(g, shoal_mul(g, y, fed_as(g, "by", SHOAL_BFLOAT16, 16, 32, &at[2])));
+  shoal_gradients(g, &sum, 1, &in, 1, NULL, &dx);
+  shoal_pop_device(g);
+  ASSERT_OK(shoal_graph_error(g));
+  ASSERT_OK(shoal_session_open(g, SHOAL_OPTIONS(shoal_session_options, .allow_soft_placement = true), &s));
+  ASSERT_OK(shoal_session_step(s, SHOAL_FEED(in, fed[0], at[0], fed[1], at[1], fed[2], at[2], fed[3]),
+                               SHOAL_FETCH(dx.values, &out[0], sum, &out[1]), NULL));
+  for (int i = 0; i < 4; i++) shoal_tensor_unref(fed[i]);
+  for (int i = 0; i < 2; i++) shoal_tensor_unref(out[i]);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
 int main(void) {
   if (!gpu_here()) return 1;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(products)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(products), cmocka_unit_test(chains)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

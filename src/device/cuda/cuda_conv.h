@@ -33,4 +33,8 @@ shoal_status cuda_folds_init(struct kernel_init *ki, struct cuda_folds *out);
 /* *done: it was one for folding, and is queued. */
 shoal_status cuda_conv_folded(struct kernel_ctx *ctx, const struct conv *c, struct cuda_conv_tensors *t, bool *done);
 
+/* kernels_conv_product.c: the same of one that is a product of matrices. */
+shoal_status cuda_conv_by_product(struct kernel_ctx *ctx, const struct conv *c, struct cuda_conv_tensors *t,
+                                  bool *done);
+
 #endif

@@ -1,4 +1,4 @@
-/* Convolutions on a card: cuDNN's (cuda_dnn.h), else those of conv.cu.
+/* Convolutions on a card: products where they are (kernels_conv_product.c), cuDNN's (cuda_dnn.h), else conv.cu's.
  *
  * All work is done channels last. Channels first is turned round before and after, which costs a pass over memory; so
  * there is one order to be fast in. cuDNN wants the filter's output channels first: filters are small, and turned. It
@@ -204,7 +204,8 @@ static shoal_status run_tensors(struct kernel_ctx *ctx, const struct conv *c, st
   TRY(channels_last(ctx, kind == CONV_BACK_INPUT ? out : ctx_in(ctx, 0), &t->image));
   tensor_ref(&t->filter, kind == CONV_BACK_FILTER ? out : ctx_in(ctx, 1));
   TRY(channels_last(ctx, kind == CONV_FORWARD ? out : ctx_in(ctx, 2), &t->result));
-  TRY(run_dnn(ctx, c, t, &done));
+  TRY(cuda_conv_by_product(ctx, c, t, &done));
+  if (!done) TRY(run_dnn(ctx, c, t, &done));
   if (!done) TRY(run_direct(ctx, c, t));
   return channels_back(ctx, kind == CONV_FORWARD ? &t->result : &t->image);
 }

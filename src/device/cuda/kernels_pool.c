@@ -8,6 +8,7 @@
 struct cuda_pool {
   struct pool_state of;
   CUfunction one, wide; /* channels that a thread serves: one, or 16 bytes of them */
+  CUfunction line;      /* of largest ones: 16 bytes, windows of 3 x 3; NULL: averages */
 };
 
 static shoal_status find(struct kernel_init *ki, const char *name, bool wide, shoal_dtype second, CUfunction *out) {
@@ -16,12 +17,17 @@ static shoal_status find(struct kernel_init *ki, const char *name, bool wide, sh
   return cuda_function(cuda_of(ki->device), "pool", full, dtype_base(ki->kernel->out_types[0]), second, out);
 }
 
+static shoal_status find_line(struct kernel_init *ki, const char *name, CUfunction *out) {
+  return cuda_function(cuda_of(ki->device), "pool", name, dtype_base(ki->kernel->out_types[0]), 0, out);
+}
+
 static shoal_status pool_init(struct kernel_init *ki, void *state) {
   struct cuda_pool *st = state;
   const char *op = ki->node->op->name;
   const char *name = op[0] == 'M' ? "max_pool" : strstr(op, "Grad") ? "avg_pool_grad" : "avg_pool";
   TRY(pool_state_init(&st->of, ki->node));
   TRY(find(ki, name, false, 0, &st->one));
+  if (op[0] == 'M') TRY(find_line(ki, "max_line", &st->line));
   return find(ki, name, true, 0, &st->wide);
 }
 
@@ -50,10 +56,25 @@ static int64_t channels_each(const struct cuda_pool_shape *s, shoal_dtype type, 
   return wide ? each : 1;
 }
 
+/* Flat images, channels last, several channels to a thread: blocks may go by lines, of which there are not too many. */
+static bool is_flat(const struct cuda_pool_shape *s, int64_t each) {
+  return each > 1 && !s->channels_first && s->in[0] == 1 && s->out[0] == 1 && s->size[0] == 1 &&
+         s->batch * MAX(s->in[1], s->out[1]) < INT32_MAX && s->in[1] * s->in[2] * s->depth < INT32_MAX;
+}
+
+static bool is_three(const struct cuda_pool_shape *s, int64_t each) {
+  return is_flat(s, each) && s->size[1] == 3 && s->size[2] == 3 && s->batch * s->out[1] > 0;
+}
+
+static shoal_status run_lines(struct kernel_ctx *ctx, CUfunction f, int64_t lines, void **args) {
+  return cuda_run(ctx, f, (unsigned)lines, 1, CUDA_BLOCK, args);
+}
+
 static shoal_status run(struct kernel_ctx *ctx, const struct cuda_pool_shape *s, const struct tensor *out,
                         uintptr_t addresses, void **args) {
   const struct cuda_pool *st = ctx->state;
   int64_t each = channels_each(s, (shoal_dtype)out->dtype, out->n, addresses);
+  if (st->line && is_three(s, each)) return run_lines(ctx, st->line, s->batch * s->out[1], args);
   return cuda_run_each(ctx, each > 1 ? st->wide : st->one, out->n / each, args);
 }
 
@@ -84,7 +105,7 @@ static shoal_status forward_run(struct kernel_ctx *ctx) {
 struct cuda_max_grad {
   struct pool_state of;
   CUfunction where[2][2], back[2][2]; /* one channel or several; places in a byte or four */
-  CUfunction line;                    /* several channels, places in a byte, flat images channels last */
+  CUfunction line, where_line;        /* several channels, places in a byte, flat images channels last */
 };
 
 static shoal_status max_grad_init(struct kernel_init *ki, void *state) {
@@ -96,33 +117,40 @@ static shoal_status max_grad_init(struct kernel_init *ki, void *state) {
       TRY(find(ki, "max_where", wide, places[large], &st->where[wide][large]));
       TRY(find(ki, "max_back", wide, places[large], &st->back[wide][large]));
     }
-  return cuda_function(cuda_of(ki->device), "pool", "max_back_line", dtype_base(ki->kernel->in_types[0]), 0, &st->line);
+  TRY(find_line(ki, "max_where_line", &st->where_line));
+  return find_line(ki, "max_back_line", &st->line);
 }
 
+/* Windows lie over a pixel two by two at most. */
 static bool by_line(const struct cuda_pool_shape *s, int64_t each, bool large) {
-  return each > 1 && !large && !s->channels_first && s->in[0] == 1 && s->out[0] == 1 && s->size[0] == 1 &&
-         s->batch * s->in[1] > 0 && s->batch * s->in[1] < INT32_MAX;
+  return is_flat(s, each) && !large && s->size[1] <= 2 * s->stride[1] && s->size[2] <= 2 * s->stride[2] &&
+         s->batch * s->in[1] > 0;
+}
+
+static shoal_status find_places(struct kernel_ctx *ctx, struct cuda_pool_shape *s, int64_t each, bool large, int64_t n,
+                                void **args) {
+  const struct cuda_max_grad *st = ctx->state;
+  if (is_three(s, each)) return run_lines(ctx, st->where_line, s->batch * s->out[1], args);
+  return cuda_run_each(ctx, st->where[each > 1][large], n / each, args);
 }
 
 static shoal_status give_back(struct kernel_ctx *ctx, struct cuda_pool_shape *s, int64_t each, bool large,
                               void **args) {
   const struct cuda_max_grad *st = ctx->state;
-  if (by_line(s, each, large)) return cuda_run(ctx, st->line, (unsigned)(s->batch * s->in[1]), 1, CUDA_BLOCK, args);
+  if (by_line(s, each, large)) return run_lines(ctx, st->line, s->batch * s->in[1], args);
   return cuda_run_each(ctx, st->back[each > 1][large], ctx->out[0].n / each, args);
 }
 
 static shoal_status max_back(struct kernel_ctx *ctx, struct cuda_pool_shape *s, const struct tensor *x,
                              const struct tensor *dy, const struct tensor *dx) {
   enum { BYTE = 255 }; /* the last one is none */
-  const struct cuda_max_grad *st = ctx->state;
   bool large = s->size[0] * s->size[1] * s->size[2] > BYTE;
   uintptr_t addresses = (uintptr_t)x->data | (uintptr_t)dy->data | (uintptr_t)dx->data;
   int64_t each = channels_each(s, (shoal_dtype)x->dtype, MAX(x->n, dy->n), addresses);
   struct shape shape = shape_vector(dy->n);
   struct tensor where;
   TRY(cuda_temp(ctx, large ? SHOAL_INT32 : SHOAL_UINT8, &shape, &where));
-  shoal_status e =
-      cuda_run_each(ctx, st->where[each > 1][large], dy->n / each, (void *[]){(void *)&x->data, &where.data, s});
+  shoal_status e = find_places(ctx, s, each, large, dy->n, (void *[]){(void *)&x->data, &where.data, s});
   if (!e) e = give_back(ctx, s, each, large, (void *[]){&where.data, (void *)&dy->data, (void *)&dx->data, s});
   tensor_release(&where);
   return e;

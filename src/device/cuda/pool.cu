@@ -182,30 +182,93 @@ __device__ inline void max_back(const W *where, const T *dy, T *dx, const pool_s
   }
 }
 
-/* The same for flat images, channels last: a block to a line, where it knows its windows' rows. */
+/* 16 bytes as they lie in memory: taken apart, each element has a register of its own. */
+template <int V, class T> __device__ inline pack_of<T, V> apart(const uint4 &bytes) {
+  pack_of<T, V> p;
+  static_assert(sizeof p == sizeof bytes, "a pack is 16 bytes");
+  memcpy(&p, &bytes, sizeof p);
+  return p;
+}
+
+/* The same for flat images, channels last, and windows that lie over a pixel two by two at most: a block to a line,
+ * where it knows its windows' rows, and all that a pixel may need is asked for before it is used. */
 template <int V, class T, class W>
 __device__ inline void max_back_line(const W *where, const T *dy, T *dx, const pool_shape &s) {
-  int across = (int)s.depth / V, columns = (int)s.in[2], row = (int)(blockIdx.x % (unsigned)s.in[1]);
-  int above = first_window(s, 1, row), below = last_window(s, 1, row);
+  int across = (int)s.depth / V, columns = (int)s.in[2], depth = (int)s.depth;
+  int row = (int)(blockIdx.x % (unsigned)s.in[1]);
+  int above = first_window(s, 1, row), below = last_window(s, 1, row), wide = (int)s.out[2];
+  int size = (int)s.size[2], stride = (int)s.stride[2], pad = (int)s.pad[2];
   int64_t image = blockIdx.x / (unsigned)s.in[1] * s.out[1] * s.out[2] * s.depth;
   for (int i = threadIdx.x; i < columns * across; i += blockDim.x) {
-    int column = i / across, channel = i % across * V;
-    int left = first_window(s, 2, column), right = last_window(s, 2, column);
+    int column = i / across, channel = i % across * V, left = first_window(s, 2, column);
+    int right = last_window(s, 2, column);
     typename computed<T>::type sum[V];
+    pack_of<W, V> taken[4];
     pack_of<T, V> out;
-    for (int k = 0; k < V; k++) sum[k] = 0;
-    for (int b = above; b <= below; b++)
-      for (int c = left; c <= right; c++) {
-        int o[3] = {0, b, c}, at[3] = {0, row, column};
-        int64_t from = image + ((int64_t)b * (int)s.out[2] + c) * (int)s.depth + channel;
-        W place = (W)place_in(s, o, at);
-        pack_of<W, V> taken = *(const pack_of<W, V> *)(where + from);
-        pack_of<T, V> d = *(const pack_of<T, V> *)(dy + from);
-        for (int k = 0; k < V; k++)
-          if (taken.v[k] == place) sum[k] += load(d.v[k]);
-      }
-    for (int k = 0; k < V; k++) out.v[k] = stored<T>::of(sum[k]);
-    *(pack_of<T, V> *)(dx + (int64_t)blockIdx.x * columns * (int)s.depth + column * (int)s.depth + channel) = out;
+    uint4 d[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      int b = above + k / 2, c = left + k % 2;
+      int64_t from = image + ((int64_t)b * wide + c) * depth + channel;
+      if (b > below || c > right) continue;
+      taken[k] = *(const pack_of<W, V> *)(where + from);
+      d[k] = *(const uint4 *)(dy + from);
+    }
+    for (int v = 0; v < V; v++) sum[v] = 0;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      int b = above + k / 2, c = left + k % 2;
+      if (b > below || c > right) continue;
+      W place = (W)((row - (b * (int)s.stride[1] - (int)s.pad[1])) * size + column - (c * stride - pad));
+      pack_of<T, V> back = apart<V, T>(d[k]);
+      for (int v = 0; v < V; v++)
+        if (taken[k].v[v] == place) sum[v] += load(back.v[v]);
+    }
+    for (int v = 0; v < V; v++) out.v[v] = stored<T>::of(sum[v]);
+    *(pack_of<T, V> *)(dx + ((int64_t)blockIdx.x * columns + column) * depth + channel) = out;
+  }
+}
+
+/* Windows of 3 x 3 over flat images, channels last: a block to a line of windows. What is the largest, or where. */
+template <int V, bool WHERE, class T, class W>
+__device__ inline void max_line(const T *x, T *y, W *where, const pool_shape &s) {
+  enum { SIZE = 3 };
+  int across = (int)s.depth / V, depth = (int)s.depth, columns = (int)s.out[2], wide = (int)s.in[2];
+  int top = (int)(blockIdx.x % (unsigned)s.out[1]) * (int)s.stride[1] - (int)s.pad[1], high = (int)s.in[1];
+  int64_t image = blockIdx.x / (unsigned)s.out[1] * s.in[1] * s.in[2] * s.depth;
+  for (int i = threadIdx.x; i < columns * across; i += blockDim.x) {
+    int column = i / across, channel = i % across * V, left = column * (int)s.stride[2] - (int)s.pad[2];
+    uint4 got[SIZE * SIZE];
+    pack_of<T, V> out;
+    pack_of<W, V> places;
+    typename computed<T>::type best[V];
+    bool first = true;
+#pragma unroll
+    for (int k = 0; k < SIZE * SIZE; k++) {
+      int a = top + k / SIZE, b = left + k % SIZE;
+      if (a >= 0 && a < high && b >= 0 && b < wide)
+        got[k] = *(const uint4 *)(x + image + ((int64_t)a * wide + b) * depth + channel);
+    }
+    for (int v = 0; v < V; v++) {
+      best[v] = lowest<T>::of();
+      places.v[v] = (W)-1;
+    }
+#pragma unroll
+    for (int k = 0; k < SIZE * SIZE; k++) {
+      int a = top + k / SIZE, b = left + k % SIZE;
+      if (a < 0 || a >= high || b < 0 || b >= wide) continue;
+      pack_of<T, V> p = apart<V, T>(got[k]);
+      for (int v = 0; v < V; v++)
+        if (first || load(p.v[v]) > best[v]) {
+          best[v] = load(p.v[v]);
+          places.v[v] = (W)k;
+        }
+      first = false;
+    }
+    for (int v = 0; v < V; v++) out.v[v] = stored<T>::of(best[v]);
+    int64_t to = ((int64_t)blockIdx.x * columns + column) * depth + channel;
+    if (WHERE) *(pack_of<W, V> *)(where + to) = places;
+    else *(pack_of<T, V> *)(y + to) = out;
   }
 }
 
@@ -271,11 +334,17 @@ template <int V, class I, class T> __device__ inline void avg_pool_grad(const T 
 #define POOL(T)                                                                              \
   POOL_OF(T, one, 1, int64_t) POOL_OF(T, wide, (PACK_BYTES / sizeof(T)), uint32_t)           \
   MAX_BACK(T, one, 1, int64_t) MAX_BACK(T, wide, (PACK_BYTES / sizeof(T)), uint32_t)
-#define MAX_BACK_LINE(T, _)                                                                                  \
-  extern "C" __global__ void max_back_line_##T(const u8 *where, const T *dy, T *dx, pool_shape s) {          \
-    max_back_line<PACK_BYTES / sizeof(T)>(where, dy, dx, s);                                                 \
+#define MAX_LINES(T, _)                                                                                        \
+  extern "C" __global__ void max_back_line_##T(const u8 *where, const T *dy, T *dx, pool_shape s) {            \
+    max_back_line<PACK_BYTES / sizeof(T)>(where, dy, dx, s);                                                   \
+  }                                                                                                            \
+  extern "C" __global__ void max_line_##T(const T *x, T *y, pool_shape s) {                                    \
+    max_line<PACK_BYTES / sizeof(T), false>(x, y, (u8 *)0, s);                                                 \
+  }                                                                                                            \
+  extern "C" __global__ void max_where_line_##T(const T *x, u8 *where, pool_shape s) {                         \
+    max_line<PACK_BYTES / sizeof(T), true>(x, (T *)0, where, s);                                               \
   }
-FLOATING(MAX_BACK_LINE, )
+FLOATING(MAX_LINES, )
 POOL(f32)
 POOL(f64)
 POOL(f16)

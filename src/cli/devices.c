@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
+#include "device/device.h"
 
 /* A session waits for its server to come; whoever asks for devices wants to know at once that nobody is there. */
 static shoal_status is_there(const char *target, int64_t timeout_ms) {
@@ -40,6 +41,14 @@ static shoal_status list(const char *target, int64_t timeout_ms) {
   return e;
 }
 
+/* Of types of which there is none here, where one of them says why. */
+static void tell_why_none(void) {
+  for (const struct device_type *const *t = device_types; *t; t++) {
+    const char *why = (*t)->why_none ? (*t)->why_none() : NULL;
+    if (why && !device_type_find((*t)->name)) fprintf(stderr, "there is no %s: %s\n", (*t)->name, why);
+  }
+}
+
 int devices_main(int argc, char **argv) {
   int64_t timeout = 5000;
   struct tls_flags tls = {0};
@@ -57,5 +66,6 @@ int devices_main(int argc, char **argv) {
     shoal_status e = list(i < argc ? argv[i] : NULL, timeout);
     if (e) code = report(e);
   }
+  if (argc < 2) tell_why_none();
   return code;
 }

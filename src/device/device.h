@@ -111,6 +111,7 @@ struct device_type {
   const struct kernel_def *(*more_kernels)(
       const struct op *op); /* (optional) asked for ops that are not in the table */
   int (*count)(int asked);  /* how many cards a task has when so many were asked for; asked -1: nothing was said */
+  const char *(*why_none)(void); /* (optional) why there are none here: a constant */
   /* (optional) Sets d->impl and d->description; and d->memory_limit, where that is 0. */
   shoal_status (*start)(struct device *d, const struct device_options *o);
 };

@@ -212,6 +212,12 @@ static int cuda_count(int asked) {
   return asked < 0 ? have : MIN(asked, have);
 }
 
+static const char *cuda_why_none(void) {
+  const char *why = NULL;
+  if (!cuda_api(&why)) return why;
+  return cuda_has_kernels() ? NULL : "this was built without kernels for NVIDIA's cards: there was no nvcc";
+}
+
 static char *describe(const struct cuda_api *api, int card) {
   char name[256] = "", bus[32] = "";
   int major = 0, minor = 0;
@@ -306,4 +312,5 @@ DEVICE_TYPE(cuda) = {.name = "GPU",
                      .ops = &cuda_ops,
                      .more_kernels = cuda_kernels,
                      .count = cuda_count,
+                     .why_none = cuda_why_none,
                      .start = cuda_start};

@@ -219,7 +219,8 @@ typedef struct shoal_next_options {
   int worker;  /* whose place that is (shoal/input.h) */
 } shoal_next_options;
 /* out[n]: the components of the next element, in every step that uses one of them; behind the last OUT_OF_RANGE, which
- * ends a training session. Training sessions begin the iterator by themselves, other sessions by the op returned. */
+ * ends a training session. Training sessions begin the iterator by themselves (unless a scaffold has a local_init_op,
+ * which is to run it then), other sessions by the op returned. */
 SHOAL_API shoal_op *shoal_dataset_next(shoal_graph *g, shoal_out d, shoal_out *out, int n,
                                        const shoal_next_options *options);
 

@@ -107,7 +107,7 @@ static shoal_status train_and_save(const struct word2vec_settings *s, const stru
   TRY(read_options(s, &o));
   if (s->debug > 1 || (s->debug && terminal)) o.tell = tell;
   o.arg = &terminal;
-  word2vec_hosts_share(s->hosts, &o);
+  word2vec_hosts_share(s->hosts, v, &o);
   shoal_status done = word2vec_train(&m, c, v, &o);
   if (terminal && o.tell) fprintf(stderr, "\n");
   if (shoal_status_code(done) == SHOAL_CANCELLED) return status_suffix(done, "; no vectors were saved");
@@ -162,8 +162,7 @@ static int train_main(int argc, char **argv) {
                                 .min_count = 5,
                                 .cbow = 1,
                                 .debug = 1,
-                                .seed = 1,
-                                .meetings = 10};
+                                .seed = 1};
   const struct flag flags[] = {
       {"train", "FILE", "the text, words between blanks; more files may follow the flags", .text = &s.text},
       {"output", "FILE", "where the vectors go", .text = &s.output},
@@ -193,8 +192,9 @@ static int train_main(int argc, char **argv) {
        .max = INT64_MAX},
       {"memory", "MB", "for words, vectors and what is kept of the text (default: half of the machine's)",
        .number = &s.memory_mb, .min = 0, .max = INT64_MAX / MB},
-      {"meetings", "N", "as several tasks: how often a pass their models become one (default 10)",
-       .number = &s.meetings, .min = 1, .max = 1000000},
+      {"meetings", "N",
+       "as several tasks: how often a pass their models become one (default: by the size of text and vocabulary)",
+       .number = &s.meetings, .min = 0, .max = 1000000},
       {"worker_hosts", "HOST:PORT,...",
        "all tasks, as `shoal launch` tells them (or TF_CONFIG); each has a part of the text",
        .text = &s.task.worker_hosts, .may_be_empty = true},

@@ -27,8 +27,8 @@ shoal_status word2vec_hosts_open(const struct word2vec_task *t, size_t width, st
 void word2vec_hosts_close(struct word2vec_hosts *h);
 /* Does this task save? */
 bool word2vec_hosts_chief(const struct word2vec_hosts *h);
-/* Sets this task's part. */
-void word2vec_hosts_share(struct word2vec_hosts *h, struct training_options *o);
+/* Sets this task's part, and how often all meet where nothing was said. */
+void word2vec_hosts_share(struct word2vec_hosts *h, const struct word_vocabulary *v, struct training_options *o);
 /* All tasks' models become one; the first call takes note of what they begin with. Every task must come here as often.
  */
 shoal_status word2vec_hosts_meet(void *arg, struct word_model *m, size_t words);

@@ -102,10 +102,17 @@ void word2vec_hosts_close(struct word2vec_hosts *h) {
 
 bool word2vec_hosts_chief(const struct word2vec_hosts *h) { return !h || shoal_cluster_is_chief(h->cluster); }
 
-void word2vec_hosts_share(struct word2vec_hosts *h, struct training_options *o) {
+/* A meeting takes as long as training some two words for each in the vocabulary (measured): a twentieth of the time. */
+static int64_t meetings_of(const struct word_vocabulary *v, int workers) {
+  enum { WORDS = 40, MOST = 100 };
+  return MIN(MAX(v->total / workers / (WORDS * (int64_t)v->words.n), (int64_t)1), (int64_t)MOST);
+}
+
+void word2vec_hosts_share(struct word2vec_hosts *h, const struct word_vocabulary *v, struct training_options *o) {
   if (!h) return;
   o->worker = shoal_strategy_first_replica(h->strategy);
   o->workers = shoal_strategy_replicas(h->strategy);
+  if (!o->meetings) o->meetings = (int)meetings_of(v, o->workers);
   o->meet = word2vec_hosts_meet;
   o->meet_arg = h;
 }
@@ -115,11 +122,15 @@ void word2vec_hosts_share(struct word2vec_hosts *h, struct training_options *o) 
 /* Rows' changes, and 1 behind those that have any. */
 static void put_changes(struct word2vec_hosts *h, const float *now, const float *before, size_t n) {
   float *to = shoal_tensor_data(h->piece);
-  size_t stride = rows_stride(h->width);
-  memset(to, 0, h->rows * (h->width + 1) * sizeof *to);
-  for (size_t i = 0; i < n; i++, to += h->width + 1, now += stride, before += stride)
-    for (size_t j = 0; j < h->width; j++)
-      if ((to[j] = now[j] - before[j]) != 0) to[h->width] = 1;
+  size_t stride = rows_stride(h->width), width = h->width;
+  for (size_t i = 0; i < n; i++, to += width + 1, now += stride, before += stride) {
+    bool changed = memcmp(now, before, width * sizeof *now) != 0;
+    to[width] = changed;
+    if (!changed) memset(to, 0, width * sizeof *to);
+    else
+      for (size_t j = 0; j < width; j++) to[j] = now[j] - before[j];
+  }
+  memset(to, 0, (h->rows - n) * (width + 1) * sizeof *to);
 }
 
 static void take_changes(const struct word2vec_hosts *h, const float *sum, float *now, float *before, size_t n) {

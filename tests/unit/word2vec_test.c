@@ -414,6 +414,49 @@ static void one_thread_gives_the_same_bits(void **state) {
   text_release(&text);
 }
 
+static shoal_status count_meetings(void *arg, struct word_model *m, size_t words) {
+  ++*(int *)arg;
+  return NULL;
+}
+
+static void keep_words(void *arg, const struct training_progress *p) { *(int64_t *)arg = p->words; }
+
+static void hosts_share_the_text(void **state) {
+  struct text text = {0};
+  fill_subjects(&text, 3000);
+  int64_t words = 0;
+  for (int worker = 0; worker < 3; worker++) {
+    struct training_options o = usual;
+    struct trained t;
+    int meetings = 0;
+    int64_t trained = 0;
+    o.worker = worker;
+    o.workers = 3;
+    o.meetings = 2;
+    o.passes = 3;
+    o.meet = count_meetings;
+    o.meet_arg = &meetings;
+    o.tell = keep_words;
+    o.arg = &trained;
+    ASSERT_OK(train_text(&t, text.at, text.n, &o));
+    assert_int_equal(meetings, 1 + 3 * 2);
+    assert_true(trained > 0);
+    words += trained;
+    trained_release(&t);
+  }
+  assert_int_equal(words, 3 * 3000 * 9); /* eight words, and the end of the line */
+  struct training_options o = usual;
+  struct trained t;
+  o.workers = o.worker = 1;
+  ASSERT_FAILS(train_text(&t, text.at, text.n, &o), SHOAL_INVALID_ARGUMENT, "no worker 1");
+  trained_release(&t);
+  o.workers = 1000;
+  o.worker = 999;
+  ASSERT_FAILS(train_text(&t, text.at, text.n, &o), SHOAL_INVALID_ARGUMENT, "too small for 1000 workers");
+  trained_release(&t);
+  text_release(&text);
+}
+
 static void odd_texts_train_too(void **state) {
   static const char *const odd[] = {"one", "one one one one one", "\n\n\n x \n", "a b\xff\xfe c\n", "x y"};
   for (size_t i = 0; i < COUNT_OF(odd); i++)
@@ -655,7 +698,8 @@ RUN_TESTS_WITHIN(make_dir, drop_dir, cmocka_unit_test(words_are_counted_dropped_
                  cmocka_unit_test(words_are_drawn_by_their_counts), cmocka_unit_test(frequent_words_have_short_ways),
                  cmocka_unit_test(kernels_do_what_is_done_by_hand), cmocka_unit_test(means_are_spread_again),
                  cmocka_unit_test(every_variant_tells_subjects_apart), cmocka_unit_test(one_thread_gives_the_same_bits),
-                 cmocka_unit_test(odd_texts_train_too), cmocka_unit_test(wide_windows_and_many_drawn_train_too),
+                 cmocka_unit_test(hosts_share_the_text), cmocka_unit_test(odd_texts_train_too),
+                 cmocka_unit_test(wide_windows_and_many_drawn_train_too),
                  cmocka_unit_test(what_makes_no_sense_is_refused),
                  cmocka_unit_test(too_large_a_model_says_what_would_fit), cmocka_unit_test(both_formats_come_back),
                  cmocka_unit_test(files_cut_short_are_told), cmocka_unit_test(wrong_files_are_told),

@@ -106,7 +106,8 @@ def several_hosts():
             said = run(SHOAL, "launch", "--ps=0", "--workers=3", "--", *command, *more)
             assert said.count(f"saved {out}") == 1, said
             assert agreement(out) > 0.9, (more, agreement(out), said)
-        assert "no parameter servers" in run(SHOAL, "launch", "--ps=1", "--ps_server", "--workers=2", "--", *command, code=2)
+        cluster = ["--ps_hosts=localhost:1", "--worker_hosts=localhost:2,localhost:3", "--job_name=worker", "--task_index=0"]
+        assert "no parameter servers" in run(*command, *cluster, code=2)
 
 
 def mistakes():

@@ -129,7 +129,7 @@ static shoal_status run_train(struct word2vec_settings *s, char **paths, int n) 
     return done;
   }
   bool trains = s->output || s->checkpoint_dir;
-  if (trains) done = word2vec_hosts_open(&s->task, (size_t)s->size, &s->hosts);
+  if (trains) done = word2vec_hosts_open(&s->task, v.words.n, (size_t)s->size, &s->hosts);
   if (!done && s->save_vocab && word2vec_hosts_chief(s->hosts) && !(done = vocabulary_save(&v, s->save_vocab)))
     saved(s->save_vocab);
   if (!done && trains) done = train_and_save(s, &c, &v);

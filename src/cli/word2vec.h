@@ -23,7 +23,8 @@ struct word2vec_task {
 };
 /* The other tasks of this job; NULL in *out: there are none. Waits until all are there. */
 struct word2vec_hosts;
-shoal_status word2vec_hosts_open(const struct word2vec_task *t, size_t width, struct word2vec_hosts **out);
+shoal_status word2vec_hosts_open(const struct word2vec_task *t, size_t words, size_t width,
+                                 struct word2vec_hosts **out);
 void word2vec_hosts_close(struct word2vec_hosts *h);
 /* Does this task save? */
 bool word2vec_hosts_chief(const struct word2vec_hosts *h);

@@ -6,7 +6,8 @@
  * gets all of what it learned there. (A mean of whole models would divide the latter by the number of hosts.)
  *
  * The sums are an all-reduce in a graph, over as many rows at once as fit a piece, with the number of changes as one
- * more column; the last piece is filled up with zeros. A task that is lost ends all: nobody waits for it. */
+ * more column; pieces are of one size, and the last is filled up with zeros. A task that is lost ends all: nobody waits
+ * for it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +69,8 @@ static shoal_status find_cluster(const struct word2vec_task *t, shoal_cluster **
   return config && *config ? shoal_cluster_from_config(NULL, out) : NULL;
 }
 
-shoal_status word2vec_hosts_open(const struct word2vec_task *t, size_t width, struct word2vec_hosts **out) {
+shoal_status word2vec_hosts_open(const struct word2vec_task *t, size_t words, size_t width,
+                                 struct word2vec_hosts **out) {
   shoal_cluster *c;
   *out = NULL;
   TRY(find_cluster(t, &c));
@@ -81,7 +83,8 @@ shoal_status word2vec_hosts_open(const struct word2vec_task *t, size_t width, st
   struct word2vec_hosts *h = mem_zalloc(1, sizeof *h);
   h->cluster = c;
   h->width = width;
-  h->rows = MAX(PIECE_BYTES / ((width + 1) * sizeof(float)), (size_t)1);
+  size_t pieces = words * (width + 1) * sizeof(float) / PIECE_BYTES + 1;
+  h->rows = (words + pieces - 1) / pieces;
   shoal_status s = connect(h, t);
   if (s) word2vec_hosts_close(h);
   else *out = h;

@@ -228,7 +228,7 @@ static void activation(void **state) {
 }
 
 static void cross_entropy(void **state) {
-  static const int64_t dims[][3] = {{2, 3, 64}, {3, 5, 7}, {1, 9, 5003}, {4, 2, 8200}};
+  static const int64_t dims[][3] = {{2, 3, 64}, {3, 5, 7}, {1, 9, 5003}, {4, 2, 8200}, {1, 3, 20000}};
   for (size_t i = 0; i < 3 * COUNT_OF(dims); i++) try_layer(entropy, dims[i / 3], types[i % 3], "_ShoalCrossEntropy");
 }
 

@@ -196,6 +196,12 @@ def test_ops_that_only_rewrites_make():
     assert "_SweepUpdates" in refused(g, NOT_FOUND, run="call:0")
 
 
+def test_fused_ops_that_only_rewrites_make():
+    for op in ("_JoinedUpdates", "_L2Losses", "_MaskedSoftmax", "_SoftmaxGrad", "_BatchNormReluGrad",
+               "_BatchNormReluGradOfSum"):
+        assert op in refused(graph(("c", "Const", [], const()), ("s", op, ["c"] * 2, T)), NOT_FOUND)
+
+
 def test_outputs_without_end():
     """A node whose attribute asks for a billion outputs gets none of them."""
     axis = tensor_pb2.TensorProto(dtype=types_pb2.DT_INT32, int_val=[0])

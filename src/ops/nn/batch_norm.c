@@ -510,7 +510,7 @@ static const struct op_row rows[] = {
             "side_input_backprop: num_side_inputs * T",
      .attrs = "T: {half, float, bfloat16}; U: {float}; epsilon: float = 0.0001; num_side_inputs: int >= 0 = 0; "
               "data_format: {'NHWC', 'NCHW'} = 'NHWC'; is_training: bool = true",
-     .shape = norm_grad_shape, .kernels = grad_kernels},
+     .flags = OP_OWN, .shape = norm_grad_shape, .kernels = grad_kernels},
     {"_BatchNormReluGradOfSum",
      .in = "y_backprop: T, x: T, scale: float, reserve_space_1: U, reserve_space_2: U, reserve_space_3: U, offset: "
            "float, y: T, more: T",
@@ -518,6 +518,6 @@ static const struct op_row rows[] = {
             "side_input_backprop: T",
      .attrs = "T: {half, float, bfloat16}; U: {float}; epsilon: float = 0.0001; data_format: {'NHWC', 'NCHW'} = "
               "'NHWC'; is_training: bool = true",
-     .shape = norm_grad_shape, .kernels = grad_kernels},
+     .flags = OP_OWN, .shape = norm_grad_shape, .kernels = grad_kernels},
 };
 OP_FAMILY(batch_norm, rows);

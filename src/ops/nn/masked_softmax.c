@@ -66,7 +66,7 @@ static shoal_status shape_like_first(struct shape_ctx *c) {
 
 #define ROW(name_, in_, out_, run_)                                                                              \
   {                                                                                                              \
-    .name = name_, .in = in_, .out = out_, .attrs = "columns: int; T: {half, bfloat16, float}",                  \
+    .name = name_, .in = in_, .out = out_, .attrs = "columns: int; T: {half, bfloat16, float}", .flags = OP_OWN, \
     .shape = shape_like_first, .kernels = (const struct kernel_def[]) {                                          \
       {.device = "CPU", .type_attr = "T", .types = DT(FLOAT32) | DT(FLOAT16) | DT(BFLOAT16), .run = run_}, { 0 } \
     }                                                                                                            \

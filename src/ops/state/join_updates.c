@@ -168,7 +168,7 @@ static const struct op_row rows[] = {
     {.name = "_JoinedUpdates",
      .in = "inputs: Tin",
      .attrs = "op: string; count: int >= 1; scaled: bool; shrunk: bool; how: list(int); Tin: list(type) >= 1",
-     .flags = OP_STATEFUL,
+     .flags = OP_STATEFUL | OP_OWN,
      .kernels = (const struct kernel_def[]){{.device = "CPU",
                                              .borrowable = true,
                                              .fits = are_floats,
@@ -181,6 +181,7 @@ static const struct op_row rows[] = {
      .in = "inputs: Tin",
      .out = "sum: float",
      .attrs = "Tin: list(type) >= 1",
+     .flags = OP_OWN,
      .shape = shape_scalar_out,
      .kernels =
          (const struct kernel_def[]){{.device = "CPU", .borrowable = true, .fits = are_floats, .run = losses_run},

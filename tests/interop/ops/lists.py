@@ -18,9 +18,10 @@ array_cases()
 
 def stack(dtype):
     h = RAW.StackV2(max_size=2, elem_type=dtype)
-    a = RAW.StackPushV2(handle=h, elem=feed(R(2)))
+    x, y = feed(R(2)), feed(R(3))  # here: one that is fed does not wait for what its placeholder waits for
+    a = RAW.StackPushV2(handle=h, elem=x)
     with tf.control_dependencies([a]):
-        b = RAW.StackPushV2(handle=h, elem=feed(R(3)))
+        b = RAW.StackPushV2(handle=h, elem=y)
     with tf.control_dependencies([b]):
         c = RAW.StackPopV2(handle=h, elem_type=dtype)
     with tf.control_dependencies([c]):

@@ -199,7 +199,6 @@ __device__ inline void forward(const attention &s, const T *q, const T *k, const
       begin_products();
       times_rows(scores, queries[group], keys[i % 2]);
       end_products();
-      wait_products<0>();
       settle(scores.v);
       if (i >= whole)
 #pragma unroll
@@ -237,7 +236,6 @@ __device__ inline void forward(const attention &s, const T *q, const T *k, const
       begin_products();
       times(out, weights, values[i % 2]);
       end_products();
-      wait_products<0>();
       settle(out.v);
     }
     __syncthreads();
@@ -318,11 +316,10 @@ __device__ inline void back_keys(const attention &s, const T *q, const T *k, con
       strip weights, grad;
       begin_products();
       times_rows(weights, keys[group], queries[now]);
-      end_products();
       times_rows(grad, values[group], grads[now]);
       end_products();
-      wait_products<1>(); /* exponentials are taken while the other product runs, and so on */
       settle(weights.v);
+      settle(grad.v);
       if (!whole)
 #pragma unroll
         for (int c = 0; c < 8; c++)
@@ -335,31 +332,20 @@ __device__ inline void back_keys(const attention &s, const T *q, const T *k, con
       for (int c = 0; c < 8; c++)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
-          float of = __shfl_sync(~0u, sum[c / 4], (c * 8 + lane % 4 * 2 + e) % WARP);
-          weights.v[c][e] = two_to(weights.v[c][e] * scale - of);
-          weights.v[c][e + 2] = two_to(weights.v[c][e + 2] * scale - of);
+          int row = c * 8 + lane % 4 * 2 + e;
+          float of = __shfl_sync(~0u, sum[c / 4], row % WARP), less = __shfl_sync(~0u, delta[c / 4], row % WARP);
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            float w = two_to(weights.v[c][e + 2 * half] * scale - of);
+            weights.v[c][e + 2 * half] = w;
+            grad.v[c][e + 2 * half] = w * (grad.v[c][e + 2 * half] - less);
+          }
         }
-      strip_a<T> w(weights);
-      wait_products<0>();
-      settle(grad.v);
+      strip_a<T> w(weights), g(grad);
       begin_products();
       times(of_values, w, grads[now]);
-      end_products();
-#pragma unroll
-      for (int c = 0; c < 8; c++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) { /* weights as they were rounded: there is no room for more */
-          float2 two = mma<T>::apart(w.v[c / 2][c % 2 * 2 + half]);
-          float less0 = __shfl_sync(~0u, delta[c / 4], (c * 8 + lane % 4 * 2) % WARP);
-          float less1 = __shfl_sync(~0u, delta[c / 4], (c * 8 + lane % 4 * 2 + 1) % WARP);
-          grad.v[c][2 * half] = two.x * (grad.v[c][2 * half] - less0);
-          grad.v[c][2 * half + 1] = two.y * (grad.v[c][2 * half + 1] - less1);
-        }
-      strip_a<T> g(grad);
-      begin_products();
       times(of_keys, g, queries[now]);
       end_products();
-      wait_products<0>();
       settle(of_values.v);
       settle(of_keys.v);
     }
@@ -411,11 +397,10 @@ __device__ inline void back_queries(const attention &s, const T *q, const T *k, 
       strip weights, grad;
       begin_products();
       times_rows(weights, queries[group], keys[i % 2]);
-      end_products();
       times_rows(grad, grads[group], values[i % 2]);
       end_products();
-      wait_products<1>();
       settle(weights.v);
+      settle(grad.v);
       if (i >= whole)
 #pragma unroll
         for (int c = 0; c < 8; c++)
@@ -427,19 +412,14 @@ __device__ inline void back_queries(const attention &s, const T *q, const T *k, 
 #pragma unroll
       for (int c = 0; c < 8; c++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) weights.v[c][e] = two_to(weights.v[c][e] * scale - (e < 2 ? sum0 : sum1));
-      wait_products<0>();
-      settle(grad.v);
-#pragma unroll
-      for (int c = 0; c < 8; c++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-          grad.v[c][e] = weights.v[c][e] * (grad.v[c][e] - (e < 2 ? delta0 : delta1));
+        for (int e = 0; e < 4; e++) {
+          float w = two_to(weights.v[c][e] * scale - (e < 2 ? sum0 : sum1));
+          grad.v[c][e] = w * (grad.v[c][e] - (e < 2 ? delta0 : delta1));
+        }
       strip_a<T> g(grad);
       begin_products();
       times(out, g, keys[i % 2]);
       end_products();
-      wait_products<0>();
       settle(out.v);
     }
     __syncthreads();
@@ -447,8 +427,9 @@ __device__ inline void back_queries(const attention &s, const T *q, const T *k, 
   put(head(dq, s, p, s.queries, s.q_step), s.q_step, first, s.queries, out, s.scale, s.scale);
 }
 
-/* Groups of four warps to a block, which share what it goes over; as kernels_attention.c has them. */
-enum { FORWARD_GROUPS = 2, KEY_GROUPS = 1, QUERY_GROUPS = 2 };
+/* Groups of four warps to a block, which share what it goes over; as kernels_attention.c has them. Two and more were
+ * slower: they wait for each other at every block of keys. */
+enum { FORWARD_GROUPS = 1, KEY_GROUPS = 1, QUERY_GROUPS = 1 };
 
 #define ATTENTION_OF(T)                                                                                              \
   extern "C" __global__ void __launch_bounds__(GROUP *FORWARD_GROUPS)                                                \

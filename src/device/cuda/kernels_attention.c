@@ -5,7 +5,7 @@
 
 enum { ROWS = 64, DEPTH = 64, GROUP = 128, TILE = ROWS * DEPTH * 2, ALIGNED = 16 };
 /* Groups of four warps to a block, as attention.cu has them; each has 64 rows. */
-enum { FORWARD_GROUPS = 2, KEY_GROUPS = 1, QUERY_GROUPS = 2 };
+enum { FORWARD_GROUPS = 1, KEY_GROUPS = 1, QUERY_GROUPS = 1 };
 
 /* A kernel, its groups, and the tiles it shares: two and two that it goes over, and those of each group. */
 struct attention_fn {

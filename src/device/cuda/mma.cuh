@@ -42,7 +42,6 @@ template <> struct mma<bf16> {
     __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
     return *(uint32_t *)&v;
   }
-  static __device__ inline float2 apart(uint32_t two) { return __bfloat1622float2(*(__nv_bfloat162 *)&two); }
 };
 template <> struct mma<f16> {
   static __device__ inline void add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
@@ -55,7 +54,6 @@ template <> struct mma<f16> {
     __half2 v = __floats2half2_rn(low, high);
     return *(uint32_t *)&v;
   }
-  static __device__ inline float2 apart(uint32_t two) { return __half22float2(*(__half2 *)&two); }
 };
 
 /* 2^x, to a few units in the last place; what is too small for a float is 0. */
@@ -78,8 +76,7 @@ template <int N> __device__ inline void wait_groups() { asm volatile("cp.async.w
  * C is 64 x 64, of which each warp has 16 rows, in the order above; A is those rows times 16 columns, in registers or
  * of a tile. B is 16 of the rows of a tile, or 16 of its columns turned round. A tile is 64 rows of 128 bytes, 1,024
  * bytes aligned, in which piece c of row r (16 bytes) stands at c ^ r % 8: that is what the hardware calls a swizzle of
- * 128 bytes. Products are queued; from begin to the wait for them
- * nobody touches their C, or an A that is in registers. */
+ * 128 bytes. Products are queued; between begin and end nobody touches their C. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define MMA_BY_GROUPS
 
@@ -88,10 +85,9 @@ __device__ inline uint64_t describe_tile(const void *at) {
   return (uint64_t)(shared_address(at) >> 4 & 0x3fff) | eight_rows << 16 | eight_rows << 32 | swizzle_128 << 62;
 }
 __device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-/* What was begun is one piece of work; and the wait for all but the last n pieces. */
-__device__ inline void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int N> __device__ inline void wait_products() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+__device__ inline void end_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
 /* What was copied to shared memory is seen by products that come behind the next barrier. */
 __device__ inline void show_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -136,7 +132,6 @@ template <> struct group_mma<f16> {
 #else
 __device__ inline void begin_products() {}
 __device__ inline void end_products() {}
-template <int N> __device__ inline void wait_products() {}
 __device__ inline void show_products() {}
 __device__ inline void settle(float (&c)[8][4]) {}
 #endif

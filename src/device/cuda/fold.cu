@@ -4,7 +4,7 @@
  * and many of them at a time. */
 #include "types.cuh"
 
-enum { GROUP = 8, MOST_ELEMENTS = 8192 };
+enum { GROUP = 8, MOST_CHANNELS = 256, MOST_ELEMENTS = 8192 };
 struct fold { /* as kernels_fold.c fills it */
   int64_t batch, co;
   int32_t in[2], out[2], filter[2], stride[2], pad[2], ci;
@@ -12,28 +12,27 @@ struct fold { /* as kernels_fold.c fills it */
   int32_t used, channels; /* that are something, and with zeros */
 };
 
-/* A block to a line of the folded image: what it is made of comes to the block first, with the zeros around it. A
- * thread stays with its channels. */
+/* A block to a line of the folded image: what it is made of comes to the block first, with the zeros around it. */
 template <class T> __device__ inline void fold_image(const T *x, T *y, const fold &f) {
   __shared__ T pixels[MOST_ELEMENTS];
-  int32_t across = f.filter[1] * f.ci, step = f.stride[1] * f.ci, wide = (f.out[1] - 1) * step + across;
+  __shared__ int32_t places[MOST_CHANNELS];
+  int32_t across = f.filter[1] * f.ci, wide = (f.out[1] - 1) * f.stride[1] * f.ci + across, groups = f.channels / GROUP;
   int32_t first = (int32_t)(blockIdx.x % f.lines) * f.stride[0] - f.pad[0];
   const T *image = x + (int64_t)(blockIdx.x / f.lines) * f.in[0] * f.in[1] * f.ci;
   T *line = y + (int64_t)blockIdx.x * f.out[1] * f.channels;
+  for (int32_t c = threadIdx.x; c < f.used; c += blockDim.x) places[c] = c / across * wide + c % across;
   for (int32_t i = threadIdx.x; i < wide * f.stride[0]; i += blockDim.x) {
     int32_t a = first + i / wide, b = i % wide - f.pad[1] * f.ci;
     bool there = a >= 0 && a < f.in[0] && b >= 0 && b < f.in[1] * f.ci;
     pixels[i] = there ? image[(int64_t)a * f.in[1] * f.ci + b] : stored<T>::of(0.f);
   }
   __syncthreads();
-  int32_t groups = f.channels / GROUP, channel = threadIdx.x % groups * GROUP, each = blockDim.x / groups;
-  int32_t places[GROUP];
-  for (int k = 0; k < GROUP; k++) places[k] = (channel + k) / across * wide + (channel + k) % across;
-  for (int32_t column = threadIdx.x / groups; column < f.out[1] && threadIdx.x < each * groups; column += each) {
+  for (int32_t i = threadIdx.x; i < f.out[1] * groups; i += blockDim.x) {
+    int32_t from = i / groups * f.stride[1] * f.ci, channel = i % groups * GROUP;
     pack_of<T, GROUP> out;
     for (int k = 0; k < GROUP; k++)
-      out.v[k] = channel + k < f.used ? pixels[column * step + places[k]] : stored<T>::of(0.f);
-    *(pack_of<T, GROUP> *)(line + column * f.channels + channel) = out;
+      out.v[k] = channel + k < f.used ? pixels[from + places[channel + k]] : stored<T>::of(0.f);
+    *(pack_of<T, GROUP> *)(line + i * GROUP) = out;
   }
 }
 

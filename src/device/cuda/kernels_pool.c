@@ -105,7 +105,7 @@ static shoal_status forward_run(struct kernel_ctx *ctx) {
 struct cuda_max_grad {
   struct pool_state of;
   CUfunction where[2][2], back[2][2]; /* one channel or several; places in a byte or four */
-  CUfunction line, where_line;        /* several channels, places in a byte, flat images channels last */
+  CUfunction line;                    /* several channels, places in a byte, flat images channels last */
 };
 
 static shoal_status max_grad_init(struct kernel_init *ki, void *state) {
@@ -117,7 +117,6 @@ static shoal_status max_grad_init(struct kernel_init *ki, void *state) {
       TRY(find(ki, "max_where", wide, places[large], &st->where[wide][large]));
       TRY(find(ki, "max_back", wide, places[large], &st->back[wide][large]));
     }
-  TRY(find_line(ki, "max_where_line", &st->where_line));
   return find_line(ki, "max_back_line", &st->line);
 }
 
@@ -125,13 +124,6 @@ static shoal_status max_grad_init(struct kernel_init *ki, void *state) {
 static bool by_line(const struct cuda_pool_shape *s, int64_t each, bool large) {
   return is_flat(s, each) && !large && s->size[1] <= 2 * s->stride[1] && s->size[2] <= 2 * s->stride[2] &&
          s->batch * s->in[1] > 0;
-}
-
-static shoal_status find_places(struct kernel_ctx *ctx, struct cuda_pool_shape *s, int64_t each, bool large, int64_t n,
-                                void **args) {
-  const struct cuda_max_grad *st = ctx->state;
-  if (is_three(s, each)) return run_lines(ctx, st->where_line, s->batch * s->out[1], args);
-  return cuda_run_each(ctx, st->where[each > 1][large], n / each, args);
 }
 
 static shoal_status give_back(struct kernel_ctx *ctx, struct cuda_pool_shape *s, int64_t each, bool large,
@@ -150,7 +142,9 @@ static shoal_status max_back(struct kernel_ctx *ctx, struct cuda_pool_shape *s, 
   struct shape shape = shape_vector(dy->n);
   struct tensor where;
   TRY(cuda_temp(ctx, large ? SHOAL_INT32 : SHOAL_UINT8, &shape, &where));
-  shoal_status e = find_places(ctx, s, each, large, dy->n, (void *[]){(void *)&x->data, &where.data, s});
+  const struct cuda_max_grad *st = ctx->state;
+  shoal_status e =
+      cuda_run_each(ctx, st->where[each > 1][large], dy->n / each, (void *[]){(void *)&x->data, &where.data, s});
   if (!e) e = give_back(ctx, s, each, large, (void *[]){&where.data, (void *)&dy->data, (void *)&dx->data, s});
   tensor_release(&where);
   return e;

@@ -229,9 +229,8 @@ __device__ inline void max_back_line(const W *where, const T *dy, T *dx, const p
   }
 }
 
-/* Windows of 3 x 3 over flat images, channels last: a block to a line of windows. What is the largest, or where. */
-template <int V, bool WHERE, class T, class W>
-__device__ inline void max_line(const T *x, T *y, W *where, const pool_shape &s) {
+/* Windows of 3 x 3 over flat images, channels last: a block to a line of windows. */
+template <int V, class T> __device__ inline void max_line(const T *x, T *y, const pool_shape &s) {
   enum { SIZE = 3 };
   int across = (int)s.depth / V, depth = (int)s.depth, columns = (int)s.out[2], wide = (int)s.in[2];
   int top = (int)(blockIdx.x % (unsigned)s.out[1]) * (int)s.stride[1] - (int)s.pad[1], high = (int)s.in[1];
@@ -240,7 +239,6 @@ __device__ inline void max_line(const T *x, T *y, W *where, const pool_shape &s)
     int column = i / across, channel = i % across * V, left = column * (int)s.stride[2] - (int)s.pad[2];
     uint4 got[SIZE * SIZE];
     pack_of<T, V> out;
-    pack_of<W, V> places;
     typename computed<T>::type best[V];
     bool first = true;
 #pragma unroll
@@ -249,26 +247,18 @@ __device__ inline void max_line(const T *x, T *y, W *where, const pool_shape &s)
       if (a >= 0 && a < high && b >= 0 && b < wide)
         got[k] = *(const uint4 *)(x + image + ((int64_t)a * wide + b) * depth + channel);
     }
-    for (int v = 0; v < V; v++) {
-      best[v] = lowest<T>::of();
-      places.v[v] = (W)-1;
-    }
+    for (int v = 0; v < V; v++) best[v] = lowest<T>::of();
 #pragma unroll
     for (int k = 0; k < SIZE * SIZE; k++) {
       int a = top + k / SIZE, b = left + k % SIZE;
       if (a < 0 || a >= high || b < 0 || b >= wide) continue;
       pack_of<T, V> p = apart<V, T>(got[k]);
       for (int v = 0; v < V; v++)
-        if (first || load(p.v[v]) > best[v]) {
-          best[v] = load(p.v[v]);
-          places.v[v] = (W)k;
-        }
+        if (first || load(p.v[v]) > best[v]) best[v] = load(p.v[v]);
       first = false;
     }
     for (int v = 0; v < V; v++) out.v[v] = stored<T>::of(best[v]);
-    int64_t to = ((int64_t)blockIdx.x * columns + column) * depth + channel;
-    if (WHERE) *(pack_of<W, V> *)(where + to) = places;
-    else *(pack_of<T, V> *)(y + to) = out;
+    *(pack_of<T, V> *)(y + ((int64_t)blockIdx.x * columns + column) * depth + channel) = out;
   }
 }
 
@@ -339,10 +329,7 @@ template <int V, class I, class T> __device__ inline void avg_pool_grad(const T 
     max_back_line<PACK_BYTES / sizeof(T)>(where, dy, dx, s);                                                   \
   }                                                                                                            \
   extern "C" __global__ void max_line_##T(const T *x, T *y, pool_shape s) {                                    \
-    max_line<PACK_BYTES / sizeof(T), false>(x, y, (u8 *)0, s);                                                 \
-  }                                                                                                            \
-  extern "C" __global__ void max_where_line_##T(const T *x, u8 *where, pool_shape s) {                         \
-    max_line<PACK_BYTES / sizeof(T), true>(x, (T *)0, where, s);                                               \
+    max_line<PACK_BYTES / sizeof(T)>(x, y, s);                                                 \
   }
 FLOATING(MAX_LINES, )
 POOL(f32)

@@ -77,6 +77,8 @@ bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in
 	@tools/python.sh bench/replicas.py --build $(BUILD)
 	@$(BUILD)/bench/saving
 	@$(BUILD)/bench/many_collectives
+	@tools/python.sh bench/word2vec.py --build $(BUILD)
+	@tools/python.sh bench/word2vec_ps.py --build $(BUILD)
 
 .PHONY: bench-before
 BEFORE ?= HEAD~1

@@ -164,7 +164,8 @@ def main():
     p.add_argument("--size", type=int, default=100)
     o = p.parse_args()
     if not o.text and not os.path.exists(o.gcide):
-        sys.exit("word2vec: say --text=FILE, or apt install dict-gcide")
+        print("word2vec: left out, there is no text: --text=FILE, or apt install dict-gcide")
+        return
     lines, held, synonyms = split_text(o.text) if o.text else read_gcide(o.gcide)
     counts = collections.Counter(w for line in lines for w in line)
     tests = {"beside": pairs_beside(held, counts)}

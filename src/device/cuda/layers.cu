@@ -146,13 +146,6 @@ __device__ inline void norm_any(const T *x, const float *scale, const float *off
 
 /* ---- its gradient: with h = (x - mean) rstd and n = dy scale, dx = rstd (n - mean(n) - h mean(n h)) ---- */
 
-/* A warp's next row is on its way while it works on this one: that takes no registers, of which there are none left. */
-template <class T> __device__ inline void fetch_ahead(const T *row, int width) {
-  enum { LINE = 128 };
-  for (int at = threadIdx.x % WARP * LINE; at < width * (int)sizeof(T); at += WARP * LINE)
-    asm volatile("prefetch.global.L1 [%0];" ::"l"((const char *)row + at));
-}
-
 /* Each block has rows of its own (its piece), and leaves the sums of dy h and dy over them at parts[piece]. */
 template <class T, int P>
 __device__ inline void norm_back_held(const T *x, const float *scale, const float *means, const float *rstds,
@@ -165,12 +158,6 @@ __device__ inline void norm_back_held(const T *x, const float *scale, const floa
     float mean = means[row], rstd = rstds[row], sum = 0, product = 0;
     r.read(x + row * width, width);
     dy.read(dys + row * width, width);
-    int64_t next = row + (int64_t)gridDim.x * WARPS;
-    if (added) fetch_ahead(added + row * width, width);
-    if (next < rows) {
-      fetch_ahead(x + next * width, width);
-      fetch_ahead(dys + next * width, width);
-    }
     EACH_PACK(p, at) {
       column_pack<N> by(scale, at);
       for (int k = 0; k < N; k++) {
@@ -282,29 +269,14 @@ NORM_BOTH(f32, 8)
 NORM_OF(f16)
 NORM_OF(bf16)
 
-/* ---- cross entropy: a block to a row. What it reads first it keeps, the rest it reads again; few run at a time (by
- * their registers), so that the rest is still in the cache ---- */
-
-enum { ENTROPY_THREADS = 512, ENTROPY_KEPT = 5 };
-
-#define LOG2E 1.4426950408889634f
-__device__ inline float two_to(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-/* exp(x - top): with one operation less where x has few digits anyway. */
-template <class T> __device__ inline float exp_less(T x, float top) {
-  return sizeof(T) == 4 ? two_to(((float)load(x) - top) * LOG2E) : two_to((float)load(x) * LOG2E - top * LOG2E);
-}
+/* ---- cross entropy: a block to a row, which is read twice: the second time it is in the cache ---- */
 
 struct softmax_sum { /* the largest, and the sum of exp(x - top) */
   float top, sum;
   __device__ inline void join(float t, float s) {
     float m = fmaxf(top, t);
     if (m == -INFINITY) return;
-    sum = sum * two_to((top - m) * LOG2E) + s * two_to((t - m) * LOG2E);
+    sum = sum * __expf(top - m) + s * __expf(t - m);
     top = m;
   }
 };
@@ -323,58 +295,43 @@ __device__ inline softmax_sum join_block(softmax_sum v) {
   return v;
 }
 
-/* A pack joins what a thread has seen. Its largest changes seldom: only then what it has is scaled anew. */
-template <class T, int N> __device__ inline void see_pack(softmax_sum &v, const pack_of<T, N> &p) {
-  float top = load(p.v[0]), sum = 0;
-  for (int k = 1; k < N; k++) top = fmaxf(top, load(p.v[k]));
-  if (top > v.top) {
-    v.sum *= two_to((v.top - top) * LOG2E);
-    v.top = top;
+template <class T, int N> __device__ inline softmax_sum sum_row(const T *x, int n) {
+  softmax_sum v = {-INFINITY, 0};
+  for (int i = threadIdx.x; i < n / N; i += blockDim.x) {
+    pack_of<T, N> p = ((const pack_of<T, N> *)x)[i];
+    float top = load(p.v[0]), sum = 0;
+    for (int k = 1; k < N; k++) top = fmaxf(top, load(p.v[k]));
+    for (int k = 0; k < N; k++) sum += top == -INFINITY ? 0.0f : __expf((float)load(p.v[k]) - top);
+    v.join(top, sum);
   }
-  float less = v.top == -INFINITY ? 0 : v.top;
-  for (int k = 0; k < N; k++) sum += exp_less(p.v[k], less);
-  v.sum += sum;
+  return join_block(v);
 }
 
 template <class T, int N>
-__device__ inline void back_pack(pack_of<T, N> p, pack_of<T, N> *to, int i, int64_t label, softmax_sum v, float factor,
-                                 float each) {
-  float q[N];
-  for (int k = 0; k < N; k++) q[k] = exp_less(p.v[k], v.top) * factor;
-  if (i == label / N)
-    for (int k = 0; k < N; k++) q[k] -= i * N + k == label ? each : 0;
-  for (int k = 0; k < N; k++) p.v[k] = stored<T>::of(q[k]);
-  to[i] = p;
+__device__ inline void back_row(const T *x, T *dx, int n, int64_t label, softmax_sum v, float each) {
+  float factor = each / v.sum;
+  for (int i = n / N - 1 - threadIdx.x; i >= 0; i -= blockDim.x) {
+    pack_of<T, N> p = ((const pack_of<T, N> *)x)[i];
+    for (int k = 0; k < N; k++) {
+      float q = __expf((float)load(p.v[k]) - v.top) * factor;
+      p.v[k] = stored<T>::of(i * N + k == label ? q - each : q);
+    }
+    ((pack_of<T, N> *)dx)[i] = p;
+  }
 }
 
 template <class T, int N>
 __device__ inline void entropy_row(const T *x, int64_t label, float each, float *loss, T *dx, int n) {
   bool fits = label >= 0 && label < n; /* others are NaN, as TensorFlow's on a card */
   float at = fits ? (float)load(x[label]) : NAN;
-  const pack_of<T, N> *from = (const pack_of<T, N> *)x;
-  pack_of<T, N> *to = (pack_of<T, N> *)dx, kept[ENTROPY_KEPT];
-  int packs = n / N, step = blockDim.x, first = threadIdx.x, rest = first + ENTROPY_KEPT * step, end = rest;
-  softmax_sum v = {-INFINITY, 0};
-#pragma unroll
-  for (int p = 0; p < ENTROPY_KEPT; p++)
-    if (first + p * step < packs) kept[p] = from[first + p * step];
-#pragma unroll
-  for (int p = 0; p < ENTROPY_KEPT; p++)
-    if (first + p * step < packs) see_pack<T, N>(v, kept[p]);
-  for (; end < packs; end += step) see_pack<T, N>(v, from[end]);
-  v = join_block(v);
+  softmax_sum v = sum_row<T, N>(x, n);
   if (threadIdx.x == 0) *loss = logf(v.sum) - (at - v.top);
-  if (!fits) label = -1, each = NAN;
-  float factor = each / v.sum;
-  for (int i = end - step; i >= rest; i -= step) back_pack<T, N>(from[i], to, i, label, v, factor, each);
-#pragma unroll
-  for (int p = 0; p < ENTROPY_KEPT; p++)
-    if (first + p * step < packs) back_pack<T, N>(kept[p], to, first + p * step, label, v, factor, each);
+  back_row<T, N>(x, dx, n, label, v, fits ? each : NAN);
 }
 
 /* dx may be x: what a thread writes it has read itself, after all have read the row. */
 #define ENTROPY_OF(T, L)                                                                                          \
-  extern "C" __global__ void __launch_bounds__(ENTROPY_THREADS, 2) _ShoalCrossEntropy_##T##_##L(                  \
+  extern "C" __global__ void __launch_bounds__(1024) _ShoalCrossEntropy_##T##_##L(                                \
       const T *logits, const L *labels, const float *each, float *loss, T *back, int n) {                         \
     enum { N = of_16<T>::N };                                                                                     \
     int64_t row = blockIdx.x;                                                                                     \

@@ -182,6 +182,11 @@ def test_more_values_than_variables():
         refused(g, INVALID, run="r:1")
 
 
+def test_layers_that_only_rewrites_make():
+    for op in ("_ShoalAttention", "_ShoalMaskedAttention", "_ShoalLayerNorm", "_ShoalGelu", "_ShoalCrossEntropy"):
+        assert op in refused(graph(("c", "Const", [], const()), ("s", op, ["c"] * 2, T)), NOT_FOUND)
+
+
 def test_ops_that_only_rewrites_make():
     """One that runs any op, with inputs of any type."""
     for op in ("WriteFile", "_SweepUpdates"):

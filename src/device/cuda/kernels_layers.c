@@ -198,7 +198,7 @@ static shoal_status entropy_init(struct kernel_init *ki, void *state) {
 }
 
 static unsigned row_threads(int64_t columns) {
-  enum { EACH = 16, MOST = 1024 }; /* the fewer rows at once, the more of them are in the cache when read again */
+  enum { EACH = 16, MOST = 512 };
   return (unsigned)MIN(MOST, MAX(WARP, (columns / EACH + WARP - 1) / WARP * WARP));
 }
 

@@ -366,13 +366,13 @@ static shoal_status grad_shape(struct shape_ctx *c) {
 #define ATTRS "N: int >= 1; T: {half, bfloat16, float}; heads: int >= 1; depth: int >= 1; scale: float; causal: bool"
 
 static const struct op_row rows[] = {
-    {"_ShoalAttention", .in = "qkv: N * T", .out = "y: T, sums: float", .attrs = ATTRS, .shape = shape,
+    {"_ShoalAttention", .flags = OP_OWN, .in = "qkv: N * T", .out = "y: T, sums: float", .attrs = ATTRS, .shape = shape,
      .kernels = KERNELS(run)},
-    {"_ShoalAttentionGrad", .in = "qkv: N * T, y: T, sums: float, dy: T", .out = "grads: N * T", .attrs = ATTRS,
-     .shape = grad_shape, .kernels = KERNELS(grad_run)},
-    {"_ShoalMaskedAttention", .in = "qkv: N * T, mask: T", .out = "y: T, sums: float", .attrs = ATTRS, .shape = shape,
-     .kernels = KERNELS(run)},
-    {"_ShoalMaskedAttentionGrad", .in = "qkv: N * T, y: T, sums: float, dy: T, mask: T", .out = "grads: N * T",
+    {"_ShoalAttentionGrad", .flags = OP_OWN, .in = "qkv: N * T, y: T, sums: float, dy: T", .out = "grads: N * T",
      .attrs = ATTRS, .shape = grad_shape, .kernels = KERNELS(grad_run)},
+    {"_ShoalMaskedAttention", .flags = OP_OWN, .in = "qkv: N * T, mask: T", .out = "y: T, sums: float", .attrs = ATTRS,
+     .shape = shape, .kernels = KERNELS(run)},
+    {"_ShoalMaskedAttentionGrad", .flags = OP_OWN, .in = "qkv: N * T, y: T, sums: float, dy: T, mask: T",
+     .out = "grads: N * T", .attrs = ATTRS, .shape = grad_shape, .kernels = KERNELS(grad_run)},
 };
 OP_FAMILY(attention, rows);

@@ -69,7 +69,8 @@ static const struct kernel_def kernels[] = {{.device = "CPU",
                                             {0}};
 
 static const struct op_row rows[] = {
-    {"_ShoalCrossEntropy", .in = "features: T, labels: Tlabels, each: float", .out = "loss: float, backprop: T",
-     .attrs = "T: {half, bfloat16, float}; Tlabels: {int32, int64}", .shape = shape, .kernels = kernels},
+    {"_ShoalCrossEntropy", .flags = OP_OWN, .in = "features: T, labels: Tlabels, each: float",
+     .out = "loss: float, backprop: T", .attrs = "T: {half, bfloat16, float}; Tlabels: {int32, int64}", .shape = shape,
+     .kernels = kernels},
 };
 OP_FAMILY(fused_cross_entropy, rows);

@@ -60,9 +60,9 @@ static shoal_status grad_run(struct kernel_ctx *ctx) {
   }
 
 static const struct op_row rows[] = {
-    {"_ShoalGelu", .in = "x: T", .out = "y: T", .attrs = "T: {half, bfloat16, float, double}", .shape = shape_unchanged,
-     .kernels = KERNELS(gelu_run)},
-    {"_ShoalGeluGrad", .in = "x: T, dy: T", .out = "dx: T", .attrs = "T: {half, bfloat16, float, double}",
-     .shape = shape_unchanged, .kernels = KERNELS(grad_run)},
+    {"_ShoalGelu", .flags = OP_OWN, .in = "x: T", .out = "y: T", .attrs = "T: {half, bfloat16, float, double}",
+     .shape = shape_unchanged, .kernels = KERNELS(gelu_run)},
+    {"_ShoalGeluGrad", .flags = OP_OWN, .in = "x: T, dy: T", .out = "dx: T",
+     .attrs = "T: {half, bfloat16, float, double}", .shape = shape_unchanged, .kernels = KERNELS(grad_run)},
 };
 OP_FAMILY(gelu, rows);

@@ -240,9 +240,10 @@ static const struct kernel_def norm_kernels[] = {
 static const struct kernel_def grad_kernels[] = {{HALVES_AND_FLOAT, .run = grad_run}, {0}};
 
 static const struct op_row rows[] = {
-    {"_ShoalLayerNorm", .in = "x: T, scale: float, offset: float", .out = "y: T, mean: float, rstd: float",
-     .attrs = "T: {half, bfloat16, float}; epsilon: float", .shape = norm_shape, .kernels = norm_kernels},
-    {"_ShoalLayerNormGrad", .in = "x: T, scale: float, mean: float, rstd: float, dy: T, added: N * T",
+    {"_ShoalLayerNorm", .flags = OP_OWN, .in = "x: T, scale: float, offset: float",
+     .out = "y: T, mean: float, rstd: float", .attrs = "T: {half, bfloat16, float}; epsilon: float",
+     .shape = norm_shape, .kernels = norm_kernels},
+    {"_ShoalLayerNormGrad", .flags = OP_OWN, .in = "x: T, scale: float, mean: float, rstd: float, dy: T, added: N * T",
      .out = "dx: T, dscale: float, doffset: float", .attrs = "N: int >= 0; T: {half, bfloat16, float}",
      .shape = grad_shape, .kernels = grad_kernels},
 };

@@ -3,9 +3,10 @@
  *
  * What meets is what has changed since the last time, row by row, and how many have changed the row: the sum, divided
  * by the square root of that number, is added to the row as it was. A word that a single host has met gets all of what
- * it learned there. The mean was tried, which learns less in a pass (of a dictionary's synonyms, bench/word2vec.py, two
- * hosts told 0.928 from chance, and 0.940 by the root; one alone 0.950), and the whole sum, which is better still with
- * two (0.950) and with four comes apart (0.587; by the root 0.930).
+ * it learned there. The mean was tried, which learns less in a pass, and the whole sum, which comes apart with more
+ * hosts. By a dictionary's synonyms (bench/word2vec.py, one run each; one host alone 0.950): the mean 0.928 and 0.930
+ * with two hosts that meet 3 and 10 times a pass, 0.903 with four that meet 4 times; the root 0.940 and 0.930 with two
+ * and four that meet 4 times; the sum likewise 0.950 and 0.587.
  *
  * The sums are an all-reduce in a graph, over as many rows at once as fit a piece, with the number of changes as one
  * more column; pieces are of one size, and the last is filled up with zeros. A task that is lost ends all: nobody waits

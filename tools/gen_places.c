@@ -91,9 +91,11 @@ static const char head[] =
     "#define SHOAL_PLACED_shoal_var_(call) shoal_placed_var_(call, __FILE__, __LINE__)\n"
     "#define SHOAL_PLACED_OP_(call) shoal_placed_op_(call, __FILE__, __LINE__)\n"
     "#define SHOAL_PLACED_bool_(call) shoal_placed_bool_(call, __FILE__, __LINE__)\n"
-    "#define SHOAL_PLACED_OTHER_(call) \\\n"
-    "  __extension__({                 \\\n    __auto_type placed_ = call;   \\\n"
-    "    shoal_place_(__FILE__, __LINE__); \\\n    placed_;                      \\\n  })\n"
+    "/* It ends with an assignment: of a result that nobody reads clang would warn. */\n"
+    "#define SHOAL_PLACED_OTHER_(call)            \\\n"
+    "  __extension__({                            \\\n    __auto_type placed_ = call;              \\\n"
+    "    __typeof__(placed_) *given_ = &placed_;  \\\n    shoal_place_(__FILE__, __LINE__);        \\\n"
+    "    *given_ = placed_;                       \\\n  })\n"
     "#endif\n\n";
 
 int main(int argc, char **argv) {

@@ -4,26 +4,15 @@
  *
  * CASE is parse, shuffle, map or stream. For each line of its input it walks the dataset once, and prints seconds, rows
  * and how much memory it ever had, in KB. */
-#include <shoal/shoal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 
+#include "../examples/common.h"
+
 enum { WIDTH = 32, BATCH = 128, ROWS = 50000, BUFFER = 10000, CALLS = 2000, NUMBERS = 2048, OPS = 40, STREAM = 10240 };
-
-static void check(shoal_status s) {
-  if (!s) return;
-  shoal_status_print(s);
-  exit(1);
-}
-
-static double seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* Records of Examples, in batches, parsed. */
 static shoal_out parse(shoal_graph *g, const char *file, int64_t parallel) {
@@ -36,7 +25,7 @@ static shoal_out parse(shoal_graph *g, const char *file, int64_t parallel) {
 }
 
 /* Rows in memory, shuffled and put together. */
-static shoal_out shuffle(shoal_graph *g, const char *file, int64_t parallel) {
+static shoal_out shuffled(shoal_graph *g, const char *file, int64_t parallel) {
   const int64_t dims[] = {ROWS, WIDTH};
   shoal_tensor *t;
   check(shoal_tensor_new(SHOAL_FLOAT32, 2, dims, &t));
@@ -104,7 +93,7 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     shoal_out (*make)(shoal_graph *g, const char *file, int64_t parallel);
-  } cases[] = {{"parse", parse}, {"shuffle", shuffle}, {"map", map}, {"stream", stream}};
+  } cases[] = {{"parse", parse}, {"shuffle", shuffled}, {"map", map}, {"stream", stream}};
   size_t which = 0;
   while (which < 4 && strcmp(cases[which].name, argv[1]) != 0) which++;
   if (which == 4) return 2;

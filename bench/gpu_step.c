@@ -16,25 +16,13 @@
 #include <string.h>
 #include <time.h>
 
-#include <shoal/shoal.h>
+#include "../examples/common.h"
 
-enum { PIXELS = 784, HIDDEN = 100, CLASSES = 10, SETS = 20 };
+enum { HIDDEN = 100, SETS = 20 };
 
 static const char *device = "/device:GPU:0";
 static bool fed = true, cnn, adam;
 static int batch = 100;
-
-static void check(shoal_status s) {
-  if (!s) return;
-  shoal_status_print(s);
-  exit(1);
-}
-
-static double seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- data: so many batches, the same in every run ---- */
 

@@ -3,6 +3,7 @@
 #define CLI_CLI_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <shoal/shoal.h>
@@ -25,6 +26,10 @@ int bench_main(int argc, char **argv);
 int tfrecord_main(int argc, char **argv);
 int saved_model_main(int argc, char **argv);
 int word2vec_main(int argc, char **argv);
+
+/* Runs the action that argv[1] names, with what stands behind it; help on --help, or when there is none such.
+ * takes: what the help shows behind ACTION. */
+int actions_main(const struct subcommand *actions, size_t n, const char *takes, int argc, char **argv);
 
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NOT_RUN = 127 /* as a shell has it */ };
 

@@ -240,17 +240,6 @@ static const struct subcommand actions[] = {
     {"run", "ask a signature, with arrays of NumPy's files", run_main},
 };
 
-static void help(FILE *out) {
-  fprintf(out, "usage: shoal saved_model ACTION --dir=DIR [--flag=value ...]\n\n");
-  for (size_t i = 0; i < COUNT_OF(actions); i++) fprintf(out, "  %-8s %s\n", actions[i].name, actions[i].summary);
-  fprintf(out, "\n`shoal saved_model ACTION --help` lists an action's flags.\n");
-}
-
 int saved_model_main(int argc, char **argv) {
-  for (size_t i = 0; argc > 1 && i < COUNT_OF(actions); i++)
-    if (!strcmp(argv[1], actions[i].name)) return actions[i].run(argc - 1, argv + 1);
-  bool asked = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
-  if (argc > 1 && !asked) fprintf(stderr, "shoal: saved_model: there is no action \"%s\"\n", argv[1]);
-  help(asked ? stdout : stderr);
-  return asked ? EXIT_OK : EXIT_USAGE;
+  return actions_main(actions, COUNT_OF(actions), "--dir=DIR [--flag=value ...]", argc, argv);
 }

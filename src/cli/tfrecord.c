@@ -270,17 +270,6 @@ static const struct subcommand actions[] = {
     {"make", "make a file, of lines of text or of whole files", make_main},
 };
 
-static void help(FILE *out) {
-  fprintf(out, "usage: shoal tfrecord ACTION [--flag=value ...] FILE...\n\n");
-  for (size_t i = 0; i < COUNT_OF(actions); i++) fprintf(out, "  %-8s %s\n", actions[i].name, actions[i].summary);
-  fprintf(out, "\n`shoal tfrecord ACTION --help` lists an action's flags.\n");
-}
-
 int tfrecord_main(int argc, char **argv) {
-  for (size_t i = 0; argc > 1 && i < COUNT_OF(actions); i++)
-    if (!strcmp(argv[1], actions[i].name)) return actions[i].run(argc - 1, argv + 1);
-  bool asked = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
-  if (argc > 1 && !asked) fprintf(stderr, "shoal: tfrecord: there is no action \"%s\"\n", argv[1]);
-  help(asked ? stdout : stderr);
-  return asked ? EXIT_OK : EXIT_USAGE;
+  return actions_main(actions, COUNT_OF(actions), "[--flag=value ...] FILE...", argc, argv);
 }

@@ -272,17 +272,6 @@ static const struct subcommand actions[] = {
     {"analogy", "print what is to C as B is to A", word2vec_analogy_main},
 };
 
-static void help(FILE *out) {
-  fprintf(out, "usage: shoal word2vec ACTION [--flag=value ...]\n\n");
-  for (size_t i = 0; i < COUNT_OF(actions); i++) fprintf(out, "  %-10s %s\n", actions[i].name, actions[i].summary);
-  fprintf(out, "\n`shoal word2vec ACTION --help` lists an action's flags.\n");
-}
-
 int word2vec_main(int argc, char **argv) {
-  for (size_t i = 0; argc > 1 && i < COUNT_OF(actions); i++)
-    if (!strcmp(argv[1], actions[i].name)) return actions[i].run(argc - 1, argv + 1);
-  bool asked = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
-  if (argc > 1 && !asked) fprintf(stderr, "shoal: word2vec: there is no action \"%s\"\n", argv[1]);
-  help(asked ? stdout : stderr);
-  return asked ? EXIT_OK : EXIT_USAGE;
+  return actions_main(actions, COUNT_OF(actions), "[--flag=value ...]", argc, argv);
 }

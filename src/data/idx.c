@@ -16,6 +16,7 @@
 #include <zlib.h>
 
 #include "base/file.h"
+#include "data/byte_order.h"
 #include "shoal/data.h"
 
 enum { DEFLATE_MAX_RATIO = 1032 };
@@ -62,15 +63,6 @@ static shoal_status read_header(gzFile f, const char *path, shoal_dtype *dtype, 
     shape->dims[i] = (int64_t)dim[0] << 24 | dim[1] << 16 | dim[2] << 8 | dim[3];
   }
   return NULL;
-}
-
-static void swap_bytes(unsigned char *at, int64_t n, size_t size) {
-  for (int64_t i = 0; i < n; i++, at += size)
-    for (size_t k = 0; k < size / 2; k++) {
-      unsigned char c = at[k];
-      at[k] = at[size - 1 - k];
-      at[size - 1 - k] = c;
-    }
 }
 
 static shoal_status read_body(gzFile f, const char *path, int64_t file_bytes, struct tensor *out) {

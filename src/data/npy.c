@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "data/byte_order.h"
 
 static const char MAGIC[] = "\x93NUMPY";
 enum { MAGIC_SIZE = 6, MAX_HEADER = 1 << 20, ALIGNED = 64 };
@@ -89,15 +90,6 @@ static shoal_dtype dtype_of(const struct npy_header *h) {
 }
 
 /* ---- elements ---- */
-
-static void swap_bytes(char *at, int64_t n, size_t size) {
-  for (int64_t i = 0; i < n; i++, at += size)
-    for (size_t k = 0; k < size / 2; k++) {
-      char c = at[k];
-      at[k] = at[size - 1 - k];
-      at[size - 1 - k] = c;
-    }
-}
 
 /* Where element i of rows, the last index first, lies in columns, the first index first. */
 static int64_t in_columns(int64_t i, const struct shape *s) {

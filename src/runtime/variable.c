@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/pool.h"
+#include "device/device.h"
 #include "runtime/variable_copy.h"
 #include "runtime/variable_notes.h"
 
@@ -82,6 +83,17 @@ shoal_status variable_make_writable_on(struct variable *v, struct pool *pool) {
     return STATUS(SHOAL_FAILED_PRECONDITION, "Attempting to use uninitialized value %s", v->name);
   struct tensor own;
   TRY(copy_value(&own, &v->value, pool));
+  tensor_release(&v->value);
+  tensor_move(&v->value, &own);
+  return NULL;
+}
+
+shoal_status variable_make_writable_in(struct variable *v, struct device *d) {
+  struct tensor own;
+  if (tensor_writable(&v->value)) return NULL;
+  struct shape shape = tensor_shape(&v->value);
+  TRY(device_tensor_new(d, v->name, (shoal_dtype)v->value.dtype, &shape, &own));
+  d->type->ops->copy(d, &v->value, &own, 0);
   tensor_release(&v->value);
   tensor_move(&v->value, &own);
   return NULL;

@@ -99,20 +99,13 @@ static shoal_status load(shoal_saved_model *m, const char *tags, const shoal_ses
   return fill_session(m);
 }
 
-/* Without slashes at its end. */
-static char *folder_of(const char *dir) {
-  size_t n = strlen(dir);
-  while (n > 1 && dir[n - 1] == '/') n--;
-  return mem_strndup(dir, n);
-}
-
 shoal_status shoal_saved_model_load(const char *dir, const char *tags, const shoal_session_options *options,
                                     shoal_saved_model **out) {
   GIVEN(dir);
   GIVEN(out);
   *out = NULL;
   shoal_saved_model *m = mem_zalloc(1, sizeof *m);
-  m->dir = folder_of(dir);
+  m->dir = meta_folder(dir);
   m->graph = shoal_graph_new();
   shoal_status s = load(m, tags ? tags : DEFAULT_TAGS, options);
   if (s) {

@@ -283,6 +283,12 @@ static shoal_status pack_text(struct meta_file *f) {
   return NULL;
 }
 
+char *meta_folder(const char *dir) {
+  size_t n = strlen(dir);
+  while (n > 1 && dir[n - 1] == '/') n--;
+  return mem_strndup(dir, n);
+}
+
 shoal_status meta_file_read(struct meta_file *f, const char *dir) {
   char *packed = mem_printf("%s/saved_model.pb", dir), *text = mem_printf("%s/saved_model.pbtxt", dir);
   bool is_text = !file_exists(packed) && file_exists(text);

@@ -28,6 +28,8 @@ struct meta_file {
   VEC(struct meta_model) models;
 };
 
+/* The folder without slashes at its end; for the caller to free. */
+char *meta_folder(const char *dir);
 /* DIR/saved_model.pb, or saved_model.pbtxt. To be released after an error, too. */
 shoal_status meta_file_read(struct meta_file *f, const char *dir);
 void meta_file_release(struct meta_file *f);

@@ -15,6 +15,7 @@
 #include "proto/meta_graph.wire.h"
 #include "saved_model/meta.h"
 #include "tensor/tensor_proto.h"
+#include "train/meta_graph.h"
 #include "train/saver.h"
 
 enum { SCHEMA_VERSION = 1 };
@@ -32,15 +33,9 @@ struct export {
 
 /* ---- the message ---- */
 
-static void put_name(struct text *t, uint32_t tag, shoal_out o) {
-  char *name = mem_printf("%s:%d", o.node->name, o.index);
-  wire_add_str(t, tag, name);
-  free(name);
-}
-
 static void put_tensor_info(struct text *t, shoal_out o) {
   struct shape shape = {0};
-  put_name(t, TensorInfo_name, o);
+  meta_graph_put_out(t, TensorInfo_name, o);
   put_TensorInfo_dtype(t, (int)shoal_out_dtype(o));
   shape.rank = shoal_out_shape(o, shape.dims);
   size_t at = begin_TensorInfo_tensor_shape(t);
@@ -80,7 +75,7 @@ static const char *file_name(const char *path) {
 
 static void put_asset(struct text *t, const shoal_export_asset *a) {
   size_t at = begin_MetaGraphDef_asset_file_def(t), info = begin_AssetFileDef_tensor_info(t);
-  put_name(t, TensorInfo_name, a->tensor);
+  meta_graph_put_out(t, TensorInfo_name, a->tensor);
   wire_end(t, info);
   put_AssetFileDef_filename(t, file_name(a->path));
   wire_end(t, at);
@@ -271,9 +266,7 @@ shoal_status shoal_saved_model_save(shoal_graph *g, shoal_session *session, cons
   GIVEN(session);
   GIVEN(dir);
   struct export e = {.graph = g, .session = session};
-  size_t n = strlen(dir);
-  while (n > 1 && dir[n - 1] == '/') n--;
-  char *folder = mem_strndup(dir, n);
+  char *folder = meta_folder(dir);
   e.dir = folder;
   e.temporary = mem_printf("%s.tempstate-%d-%" PRId64, folder, (int)getpid(), wall_nanos());
   shoal_status s = export_model(&e, options);

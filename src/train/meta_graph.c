@@ -14,7 +14,7 @@
 #include "train/train_session.h"
 #include "train/variables.h"
 
-static void put_out(struct text *t, uint32_t tag, shoal_out o) {
+void meta_graph_put_out(struct text *t, uint32_t tag, shoal_out o) {
   char *name = mem_printf("%s:%d", o.node->name, o.index);
   wire_add_str(t, tag, name);
   free(name);
@@ -42,12 +42,12 @@ static void put_slice(struct text *t, shoal_var v) {
 static void put_variable(struct text *t, const struct shoal_graph *g, shoal_var v, bool trainable) {
   const struct shoal_node *init = variable_initializer(g, v);
   size_t at = wire_open(t, CollectionDef_BytesList_value);
-  put_out(t, VariableDef_variable_name, v.handle);
+  meta_graph_put_out(t, VariableDef_variable_name, v.handle);
   if (init) put_VariableDef_initializer_name(t, init->name);
-  put_out(t, VariableDef_snapshot_name, v.value);
+  meta_graph_put_out(t, VariableDef_snapshot_name, v.value);
   put_slice(t, v);
   if (!variable_is_ref(v.handle)) put_VariableDef_is_resource(t, 1);
-  if (init && init->n_in > 1) put_out(t, VariableDef_initial_value_name, init->in[1]);
+  if (init && init->n_in > 1) meta_graph_put_out(t, VariableDef_initial_value_name, init->in[1]);
   if (trainable) put_VariableDef_trainable(t, 1);
   wire_end(t, at);
 }
@@ -103,14 +103,14 @@ static void put_collections(struct text *t, const struct shoal_graph *g) {
   struct collection c = begin(t, "summaries", CollectionDef_node_list);
   for (size_t i = 0; i < g->nodes.n; i++)
     if (g->nodes.at[i] && node_is_summary(g->nodes.at[i]))
-      put_out(t, CollectionDef_NodeList_value, node_out(g->nodes.at[i], 0));
+      meta_graph_put_out(t, CollectionDef_NodeList_value, node_out(g->nodes.at[i], 0));
   end(t, c);
 }
 
 static void put_saver(struct text *t, const struct meta_saver *s) {
   size_t at = begin_MetaGraphDef_saver_def(t);
-  put_out(t, SaverDef_filename_tensor_name, s->filename);
-  put_out(t, SaverDef_save_tensor_name, s->save);
+  meta_graph_put_out(t, SaverDef_filename_tensor_name, s->filename);
+  meta_graph_put_out(t, SaverDef_save_tensor_name, s->save);
   put_SaverDef_restore_op_name(t, s->restore->name);
   if (s->max_to_keep > 0) put_SaverDef_max_to_keep(t, s->max_to_keep);
   put_SaverDef_keep_checkpoint_every_n_hours(t, (float)s->keep_every_hours);

@@ -6,6 +6,8 @@
 #include "base/text.h"
 #include "graph/graph.h"
 
+/* Appends a field with the name of a tensor, "x:0". */
+void meta_graph_put_out(struct text *t, uint32_t tag, shoal_out o);
 /* How a checkpoint is written and read in a session on the graph: by a fed file name, a tensor and an op. */
 struct meta_saver {
   shoal_out filename, save;

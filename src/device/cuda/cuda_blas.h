@@ -22,6 +22,14 @@ struct cuda_product { /* c = op(a) * op(b), row after row, `batch` times */
   bool onto;                             /* c begins with something like it, instead of zeros */
 };
 
+/* Of the last two dimensions of a and b (kernels_matmul.c). */
+struct tensor;
+shoal_status cuda_product_of(const struct tensor *a, const struct tensor *b, bool trans_a, bool trans_b,
+                             struct cuda_product *out);
+/* Of a kernel's first two inputs, which are matrices, with an epilogue; a bias is its third (kernels_fused.c). */
+shoal_status cuda_product_with(const struct kernel_ctx *ctx, bool trans_a, bool trans_b, enum cuda_epilogue epilogue,
+                               struct cuda_product *out);
+
 /* Without the library cards still work; products stay on the CPU. */
 shoal_status cuda_blas_new(struct cuda_device *c, struct device *d, struct cuda_blas **out);
 void cuda_blas_free(struct cuda_blas *b);

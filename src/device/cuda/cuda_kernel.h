@@ -39,8 +39,6 @@ shoal_status cuda_run(struct kernel_ctx *ctx, CUfunction f, unsigned grid_x, uns
 /* The same for one thread an element, of n; none for none. */
 shoal_status cuda_run_each(struct kernel_ctx *ctx, CUfunction f, int64_t n, void **args);
 
-/* With its lock held: the memory of a variable's value is its own afterwards (kernels_training.c). */
-shoal_status cuda_make_writable(struct kernel_ctx *ctx, struct variable *v);
 /* f over these alone. */
 shoal_status cuda_run_on(struct kernel_ctx *ctx, CUfunction f, unsigned grid_x, unsigned grid_y, unsigned block,
                          void **args, int n, const struct tensor *const *uses);

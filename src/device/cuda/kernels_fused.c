@@ -31,21 +31,27 @@ static shoal_status fused_init(struct kernel_init *ki, void *state) {
   return node_get_bool(ki->node, "transpose_b", &st->trans_b);
 }
 
-static shoal_status product_of(const struct cuda_fused *st, const struct kernel_ctx *ctx, struct cuda_product *p) {
+static shoal_status check_bias(const struct kernel_ctx *ctx, const struct cuda_product *p) {
+  const struct tensor *bias = ctx_in(ctx, 2);
+  if (bias->rank == 1 && bias->dims[0] == p->n) return NULL;
+  return INVALID("Must provide as many biases as the last dimension of the input tensor: %s vs. %s",
+                 tensor_shape_str(bias), tensor_shape_str(ctx_in(ctx, 1)));
+}
+
+shoal_status cuda_product_with(const struct kernel_ctx *ctx, bool trans_a, bool trans_b, enum cuda_epilogue epilogue,
+                               struct cuda_product *out) {
   const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1);
   if (a->rank != 2 || b->rank != 2)
     return INVALID("In[0] and In[1] has different ndims: %s vs. %s", tensor_shape_str(a), tensor_shape_str(b));
-  *p = (struct cuda_product){.dtype = (shoal_dtype)a->dtype,
-                             .trans_a = st->trans_a,
-                             .trans_b = st->trans_b,
-                             .m = a->dims[st->trans_a],
-                             .k = a->dims[!st->trans_a],
-                             .n = b->dims[!st->trans_b],
-                             .batch = 1,
-                             .epilogue = st->epilogue};
-  if (p->k != b->dims[st->trans_b])
-    return INVALID("Matrix size-incompatible: In[0]: %s, In[1]: %s", tensor_shape_str(a), tensor_shape_str(b));
-  return p->k ? NULL : UNIMPLEMENTED("a product of nothing with an epilogue, on a card");
+  TRY(cuda_product_of(a, b, trans_a, trans_b, out));
+  out->epilogue = epilogue;
+  if (!out->k) return UNIMPLEMENTED("a product of nothing with an epilogue, on a card");
+  return epilogue == CUDA_GELU_BACK ? NULL : check_bias(ctx, out);
+}
+
+static shoal_status product_of(const struct kernel_ctx *ctx, struct cuda_product *p) {
+  const struct cuda_fused *st = ctx->state;
+  return cuda_product_with(ctx, st->trans_a, st->trans_b, st->epilogue, p);
 }
 
 static shoal_status queue(struct kernel_ctx *ctx, const struct cuda_product *p) {
@@ -66,12 +72,8 @@ static shoal_status run_product(struct kernel_ctx *ctx, const struct cuda_produc
 }
 
 static shoal_status fused_run(struct kernel_ctx *ctx) {
-  const struct tensor *bias = ctx_in(ctx, 2);
   struct cuda_product p;
-  TRY(product_of(ctx->state, ctx, &p));
-  if (bias->rank != 1 || bias->dims[0] != p.n)
-    return INVALID("Must provide as many biases as the last dimension of the input tensor: %s vs. %s",
-                   tensor_shape_str(bias), tensor_shape_str(ctx_in(ctx, 1)));
+  TRY(product_of(ctx, &p));
   return run_product(ctx, &p);
 }
 
@@ -94,7 +96,7 @@ static shoal_status gelu_init(struct kernel_init *ki, void *state) {
 static shoal_status gelu_run(struct kernel_ctx *ctx) {
   const struct tensor *x = ctx_in(ctx, 2);
   struct cuda_product p;
-  TRY(product_of(ctx->state, ctx, &p));
+  TRY(product_of(ctx, &p));
   if (x->n != p.m * p.n)
     return INVALID("a product of %lld by %lld beside %s", (long long)p.m, (long long)p.n, tensor_shape_str(x));
   return run_product(ctx, &p);

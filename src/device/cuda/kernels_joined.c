@@ -9,6 +9,7 @@
 #include "ops/array/array_util.h"
 #include "ops/state/joined.h"
 #include "ops/state/state.h"
+#include "runtime/variable_copy.h"
 #include "runtime/variable_notes.h"
 
 enum { ITEMS = 72, VARS = 3, SCALARS = 8, PIECE = 4096, SQUARE_ITEMS = 144, SQUARE_PIECE = 16384, SUM_THREADS = 1024 };
@@ -151,7 +152,7 @@ static shoal_status fill(struct kernel_ctx *ctx, const struct cuda_many *all, in
   for (int i = 0; i < st->at.n_vars; i++) {
     struct variable *v = all->v[m * st->at.n_vars + i];
     TRY(check(v, grad, fits));
-    TRY(cuda_make_writable(ctx, v));
+    TRY(variable_make_writable_in(v, ctx->kernel->device));
     out->x[i] = v->value.data;
     bits |= (uintptr_t)v->value.data;
   }

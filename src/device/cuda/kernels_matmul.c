@@ -26,19 +26,17 @@ static shoal_status batch_init(struct kernel_init *ki, void *state) {
   return node_get_bool(ki->node, "adj_y", &st->trans_b);
 }
 
-/* The last two dimensions of both. */
-static shoal_status product_of(const struct cuda_matmul *st, const struct tensor *a, const struct tensor *b,
-                               struct cuda_product *p) {
+shoal_status cuda_product_of(const struct tensor *a, const struct tensor *b, bool trans_a, bool trans_b,
+                             struct cuda_product *out) {
   const int64_t *da = a->dims + a->rank - 2, *db = b->dims + b->rank - 2;
-  int64_t inner_b = db[st->trans_b];
-  *p = (struct cuda_product){.dtype = (shoal_dtype)a->dtype,
-                             .trans_a = st->trans_a,
-                             .trans_b = st->trans_b,
-                             .m = da[st->trans_a],
-                             .k = da[!st->trans_a],
-                             .n = db[!st->trans_b],
-                             .batch = 1};
-  if (p->k != inner_b)
+  *out = (struct cuda_product){.dtype = (shoal_dtype)a->dtype,
+                               .trans_a = trans_a,
+                               .trans_b = trans_b,
+                               .m = da[trans_a],
+                               .k = da[!trans_a],
+                               .n = db[!trans_b],
+                               .batch = 1};
+  if (out->k != db[trans_b])
     return INVALID("Matrix size-incompatible: In[0]: %s, In[1]: %s", tensor_shape_str(a), tensor_shape_str(b));
   return NULL;
 }
@@ -71,12 +69,13 @@ static bool is_empty(struct kernel_ctx *ctx, const struct cuda_product *p) {
 }
 
 static shoal_status matmul_run(struct kernel_ctx *ctx) {
+  const struct cuda_matmul *st = ctx->state;
   const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1);
   struct cuda_product p;
   struct tensor *out;
   if (a->rank != 2 || b->rank != 2)
     return INVALID("In[0] and In[1] has different ndims: %s vs. %s", tensor_shape_str(a), tensor_shape_str(b));
-  TRY(product_of(ctx->state, a, b, &p));
+  TRY(cuda_product_of(a, b, st->trans_a, st->trans_b, &p));
   TRY(ctx_out_dims(ctx, 0, 2, (int64_t[]){p.m, p.n}, &out));
   return is_empty(ctx, &p) ? NULL : run_one(ctx, &p, 0, 0, 0);
 }
@@ -103,13 +102,14 @@ static void batch_stretch(void *arg, int64_t out_at, const int64_t *in_at, int64
 }
 
 static shoal_status batch_run(struct kernel_ctx *ctx) {
+  const struct cuda_matmul *st = ctx->state;
   const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1);
   struct cuda_batches all = {.ctx = ctx};
   struct broadcast spread;
   struct tensor *out;
   if (a->rank < 2 || b->rank < 2)
     return INVALID("In[0] and In[1] ndims must be >= 2: %s, %s", tensor_shape_str(a), tensor_shape_str(b));
-  TRY(product_of(ctx->state, a, b, &all.p));
+  TRY(cuda_product_of(a, b, st->trans_a, st->trans_b, &all.p));
   TRY(broadcast_plan_shapes(&spread, (struct shape[]){batch_shape(a), batch_shape(b)}, 2));
   struct shape shape = spread.out;
   shape.dims[shape.rank++] = all.p.m;

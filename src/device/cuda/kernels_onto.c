@@ -23,28 +23,12 @@ static shoal_status onto_init(struct kernel_init *ki, void *state) {
 
 static shoal_status product_of(const struct kernel_ctx *ctx, struct cuda_product *p) {
   const struct cuda_onto *st = ctx->state;
-  const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1), *bias = ctx_in(ctx, 2);
   int64_t elements;
   TRY(shape_elements(&st->shape, &elements));
-  if (a->rank != 2 || b->rank != 2)
-    return INVALID("In[0] and In[1] has different ndims: %s vs. %s", tensor_shape_str(a), tensor_shape_str(b));
-  *p = (struct cuda_product){.dtype = (shoal_dtype)a->dtype,
-                             .trans_a = st->trans_a,
-                             .trans_b = st->trans_b,
-                             .m = a->dims[st->trans_a],
-                             .k = a->dims[!st->trans_a],
-                             .n = b->dims[!st->trans_b],
-                             .batch = 1,
-                             .epilogue = CUDA_WITH_BIAS};
-  if (p->k != b->dims[st->trans_b])
-    return INVALID("Matrix size-incompatible: In[0]: %s, In[1]: %s", tensor_shape_str(a), tensor_shape_str(b));
-  if (bias->rank != 1 || bias->dims[0] != p->n)
-    return INVALID("Must provide as many biases as the last dimension of the input tensor: %s vs. %s",
-                   tensor_shape_str(bias), tensor_shape_str(b));
-  if (p->m * p->n != elements)
-    return INVALID("Input to reshape is a tensor with %lld values, but the requested shape has %lld",
-                   (long long)(p->m * p->n), (long long)elements);
-  return p->k ? NULL : UNIMPLEMENTED("a product of nothing with an epilogue, on a card");
+  TRY(cuda_product_with(ctx, st->trans_a, st->trans_b, CUDA_WITH_BIAS, p));
+  if (p->m * p->n == elements) return NULL;
+  return INVALID("Input to reshape is a tensor with %lld values, but the requested shape has %lld",
+                 (long long)(p->m * p->n), (long long)elements);
 }
 
 /* onto NULL: nothing. */

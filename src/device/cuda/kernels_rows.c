@@ -9,6 +9,7 @@
 #include "ops/array/gather.h"
 #include "ops/math/segment.h"
 #include "ops/state/variable_rows.h"
+#include "runtime/variable_copy.h"
 #include "runtime/variable_notes.h"
 
 /* ---- gathers ---- */
@@ -125,7 +126,7 @@ static shoal_status update_rows(struct kernel_ctx *ctx, const struct tensor *to,
 static shoal_status scatter_locked(struct kernel_ctx *ctx, struct variable *v) {
   const struct tensor *by = ctx_in(ctx, 2);
   TRY(scatter_check(v, ctx_in(ctx, 1), by));
-  TRY(cuda_make_writable(ctx, v));
+  TRY(variable_make_writable_in(v, ctx->kernel->device));
   int64_t rows = v->value.dims[0], width = rows ? v->value.n / rows : 0;
   return update_rows(ctx, &v->value, by, rows, width, by->n == ctx_in(ctx, 1)->n * width && by->rank);
 }

@@ -5,20 +5,9 @@
 #include "device/cuda/cuda_rows.h"
 #include "ops/array/array_util.h"
 #include "ops/state/variable_rows.h"
+#include "runtime/variable_copy.h"
 
 /* ---- values ---- */
-
-shoal_status cuda_make_writable(struct kernel_ctx *ctx, struct variable *v) {
-  struct device *d = ctx->kernel->device;
-  struct tensor own;
-  if (tensor_writable(&v->value)) return NULL;
-  struct shape shape = tensor_shape(&v->value);
-  TRY(device_tensor_new(d, v->name, (shoal_dtype)v->value.dtype, &shape, &own));
-  d->type->ops->copy(d, &v->value, &own, 0);
-  tensor_release(&v->value);
-  tensor_move(&v->value, &own);
-  return NULL;
-}
 
 static shoal_status check_value(const struct variable *v, const struct tensor *by) {
   if (!tensor_valid(&v->value))
@@ -62,7 +51,7 @@ static shoal_status assign_run(struct kernel_ctx *ctx) {
   state_vars_lock(&vars);
   struct variable *v = vars.v[0];
   shoal_status s = check_value(v, by);
-  if (!s) s = cuda_make_writable(ctx, v);
+  if (!s) s = variable_make_writable_in(v, ctx->kernel->device);
   int64_t n = by->n;
   if (!s) s = launch_on(ctx, &vars, st->f, n, (void *[]){&v->value.data, (void *)&by->data, &v->value.data, &n});
   if (!s) state_forward_ref(ctx, v);
@@ -195,7 +184,7 @@ static shoal_status update_locked(struct kernel_ctx *ctx, const struct cuda_upda
   if (st->indices < 0) TRY(check_value(vars->v[0], grad));
   else TRY(sparse_update_check(&vars->v[0]->value, grad, ctx_in(ctx, st->indices), &width));
   for (int i = 0; i < vars->n; i++) {
-    TRY(cuda_make_writable(ctx, vars->v[i]));
+    TRY(variable_make_writable_in(vars->v[i], ctx->kernel->device));
     m.x[i] = vars->v[i]->value.data;
   }
   return st->indices < 0 ? launch_on(ctx, vars, st->f, grad->n, (void *[]){&m}) : update_rows(ctx, st, vars, &m, width);

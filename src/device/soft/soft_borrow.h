@@ -17,8 +17,9 @@ static inline const struct kernel *soft_borrowed(const struct kernel_ctx *ctx) {
 /* (soft_queued.c) NULL: none. */
 const struct kernel_def *soft_queued(const struct op *op);
 
-/* Kernels that queue (soft_queued.c, soft_rows.c). With a variable's lock held: its value is its own afterwards. */
+/* Kernels that queue (soft_queued.c, soft_rows.c). */
 extern const struct kernel_def soft_gather[], soft_scatter_add[];
-shoal_status soft_make_writable(struct kernel_ctx *ctx, struct variable *v);
+/* The kernel's variable is changed by change(), with its lock held. */
+shoal_status soft_change(struct kernel_ctx *ctx, shoal_status (*change)(struct kernel_ctx *ctx, struct variable *v));
 
 #endif

@@ -12,6 +12,7 @@
 #include "device/soft/soft_borrow.h"
 #include "ops/math/broadcast.h"
 #include "ops/state/state.h"
+#include "runtime/variable_copy.h"
 
 enum { MOST_IN = 3 };
 
@@ -127,23 +128,11 @@ static void update(struct soft_work *w) {
   for (int64_t i = 0; i < u->n; i++) u->value[i] += u->scale ? -*u->scale * u->by[i] : u->by[i];
 }
 
-shoal_status soft_make_writable(struct kernel_ctx *ctx, struct variable *v) {
-  struct device *d = ctx->kernel->device;
-  struct tensor own;
-  if (tensor_writable(&v->value)) return NULL;
-  struct shape shape = tensor_shape(&v->value);
-  TRY(device_tensor_new(d, v->name, (shoal_dtype)v->value.dtype, &shape, &own));
-  d->type->ops->copy(d, &v->value, &own, 0);
-  tensor_release(&v->value);
-  tensor_move(&v->value, &own);
-  return NULL;
-}
-
 static shoal_status update_locked(struct kernel_ctx *ctx, struct variable *v) {
   const struct tensor *scale = ctx->kernel->n_in == 3 ? ctx_in(ctx, 1) : NULL, *by = ctx_in(ctx, scale ? 2 : 1);
   struct device *d = ctx->kernel->device;
   if (!tensor_valid(&v->value) || !tensor_same_shape(&v->value, by)) return INVALID("%s has another shape", v->name);
-  TRY(soft_make_writable(ctx, v));
+  TRY(variable_make_writable_in(v, ctx->kernel->device));
   struct soft_update *u = mem_zalloc(1, sizeof *u);
   *u = (struct soft_update){.head.run = update, .value = soft_data(&v->value), .by = soft_data(by), .n = by->n};
   if (scale) {
@@ -156,14 +145,16 @@ static shoal_status update_locked(struct kernel_ctx *ctx, struct variable *v) {
   return NULL;
 }
 
-static shoal_status update_run_(struct kernel_ctx *ctx) {
+shoal_status soft_change(struct kernel_ctx *ctx, shoal_status (*change)(struct kernel_ctx *ctx, struct variable *v)) {
   struct state_vars vars;
   TRY(state_vars_get(ctx, 1, NULL, &vars));
   state_vars_lock(&vars);
-  shoal_status s = update_locked(ctx, vars.v[0]);
+  shoal_status s = change(ctx, vars.v[0]);
   state_vars_release(&vars);
   return s;
 }
+
+static shoal_status update_run_(struct kernel_ctx *ctx) { return soft_change(ctx, update_locked); }
 
 /* ---- the table ---- */
 

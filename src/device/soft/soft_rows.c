@@ -6,6 +6,7 @@
 #include "device/soft/soft.h"
 #include "device/soft/soft_borrow.h"
 #include "ops/state/state.h"
+#include "runtime/variable_copy.h"
 #include "runtime/variable_notes.h"
 
 struct soft_rows {
@@ -74,7 +75,7 @@ static shoal_status gather_run(struct kernel_ctx *ctx) {
 static shoal_status scatter_locked(struct kernel_ctx *ctx, struct variable *v) {
   const struct tensor *index = ctx_in(ctx, 1), *by = ctx_in(ctx, 2);
   if (!tensor_valid(&v->value) || v->value.rank < 1) return INVALID("%s has no rows", v->name);
-  TRY(soft_make_writable(ctx, v));
+  TRY(variable_make_writable_in(v, ctx->kernel->device));
   struct soft_rows *r = rows_new(&v->value, index, by);
   r->head.run = scatter;
   soft_work_reads(&r->head, by);
@@ -83,14 +84,7 @@ static shoal_status scatter_locked(struct kernel_ctx *ctx, struct variable *v) {
   return NULL;
 }
 
-static shoal_status scatter_run(struct kernel_ctx *ctx) {
-  struct state_vars vars;
-  TRY(state_vars_get(ctx, 1, NULL, &vars));
-  state_vars_lock(&vars);
-  shoal_status s = scatter_locked(ctx, vars.v[0]);
-  state_vars_release(&vars);
-  return s;
-}
+static shoal_status scatter_run(struct kernel_ctx *ctx) { return soft_change(ctx, scatter_locked); }
 
 #define ROWS(id, run_)                                       \
   const struct kernel_def id[] = {{.device = "GPU",          \

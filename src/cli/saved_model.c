@@ -1,4 +1,4 @@
-/* `shoal saved_model show|run`: what saved_model_cli does, with its flags and in its words. */
+/* `shoal saved_model show|run|freeze`: what saved_model_cli and freeze_graph do, in the words of the former. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -233,11 +233,69 @@ static int run_main(int argc, char **argv) {
   return s ? report(s) : EXIT_OK;
 }
 
+/* ---- freeze ---- */
+
+static bool is_text(const char *path) {
+  size_t n = strlen(path);
+  return n > 6 && !strcmp(path + n - 6, ".pbtxt");
+}
+
+static shoal_status write_graph(const shoal_graph *g, const char *path) {
+  shoal_bytes b = {0};
+  TRY(is_text(path) ? shoal_graph_export_text(g, &b) : shoal_graph_export(g, &b));
+  shoal_status s = file_write(path, b.data, b.size);
+  shoal_bytes_free(&b);
+  return s;
+}
+
+static void print_names(const char *what, const shoal_signature_value *const *at, int n) {
+  printf("%s:", what);
+  for (int i = 0; i < n; i++) printf(" %s", at[i]->tensor);
+  putchar('\n');
+}
+
+static shoal_status freeze(const char *dir, const char *tags, const char *key, const char *path) {
+  shoal_saved_model *m;
+  shoal_graph *g;
+  TRY(shoal_saved_model_load(dir, tags, NULL, &m));
+  shoal_status s = shoal_saved_model_freeze(m, key, &g);
+  if (!s) {
+    s = write_graph(g, path);
+    shoal_graph_free(g);
+  }
+  const shoal_signature *signature = shoal_saved_model_signature(m, key);
+  if (!s && signature) {
+    printf("%s: the graph of signature %s\n", path, key);
+    print_names("inputs", signature->inputs, signature->n_inputs);
+    print_names("outputs", signature->outputs, signature->n_outputs);
+  }
+  shoal_saved_model_free(m);
+  return s;
+}
+
+static int freeze_main(int argc, char **argv) {
+  const char *dir = NULL, *tags = NULL, *key = "serving_default", *path = NULL;
+  const struct flag flags[] = {
+      {"dir", "DIR", "the model's folder", .text = &dir},
+      {"tag_set", "TAGS", "the graph with these tags (default serve)", .text = &tags},
+      {"signature_def", "KEY", "what the graph is to compute (default serving_default)", .text = &key},
+      {"output_graph", "FILE", "the GraphDef to write; as text where FILE ends in .pbtxt", .text = &path},
+  };
+  static const char usage[] = "shoal saved_model freeze --dir=DIR [--signature_def=KEY] --output_graph=FILE";
+  int code;
+  if (!flags_parse(usage, flags, COUNT_OF(flags), &argc, argv, &code)) return code;
+  if (argc > 1) return usage_error("what is that without a flag?", usage);
+  if (!dir || !path) return usage_error(dir ? "--output_graph is missing" : "--dir is missing", usage);
+  shoal_status s = freeze(dir, tags, key, path);
+  return s ? report(s) : EXIT_OK;
+}
+
 /* ---- which ---- */
 
 static const struct subcommand actions[] = {
     {"show", "list its graphs, their signatures, and what these take and give", show_main},
     {"run", "ask a signature, with arrays of NumPy's files", run_main},
+    {"freeze", "write what a signature needs as one graph, its variables as constants", freeze_main},
 };
 
 int saved_model_main(int argc, char **argv) {

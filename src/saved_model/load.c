@@ -9,16 +9,8 @@
 #include "base/given.h"
 #include "base/suggest.h"
 #include "graph/graph.h"
-#include "saved_model/meta.h"
+#include "saved_model/model.h"
 #include "tensor/tensor.h"
-
-struct shoal_saved_model {
-  struct meta_file file;
-  const struct meta_model *meta;
-  char *dir;
-  shoal_graph *graph;
-  shoal_session *session;
-};
 
 static const char DEFAULT_TAGS[] = "serve", DEFAULT_SIGNATURE[] = "serving_default";
 
@@ -203,7 +195,8 @@ static shoal_status look_up(const shoal_signature *s, const char *const *keys, s
   return NULL;
 }
 
-static shoal_status find_signature(const shoal_saved_model *m, const char *key, const shoal_signature **out) {
+shoal_status model_signature(const shoal_saved_model *m, const char *key, const shoal_signature **out) {
+  if (!key) key = DEFAULT_SIGNATURE;
   *out = meta_signature(m->meta, key);
   if (*out) return NULL;
   const shoal_signature *first = m->meta->signatures.at;
@@ -221,7 +214,7 @@ shoal_status shoal_saved_model_run(const shoal_saved_model *m, const char *signa
   GIVEN_NAMES(output_keys, n_outputs);
   GIVEN_ARRAY(outputs, n_outputs);
   const shoal_signature *s;
-  TRY(find_signature(m, signature ? signature : DEFAULT_SIGNATURE, &s));
+  TRY(model_signature(m, signature, &s));
   const char **names = mem_zalloc((size_t)n + (size_t)n_outputs + 1, sizeof *names);
   shoal_status e = look_up(s, keys, values, n, output_keys, n_outputs, names);
   if (!e) e = shoal_session_run(m->session, NULL, names, values, n, names + n, outputs, n_outputs, NULL, 0, NULL);

@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf import text_format
 from tensorflow.python.tools import saved_model_cli
 
 import shoal
@@ -263,6 +264,76 @@ def test_arrays(folder):
         want = np.char.encode(value, "utf-8") if value.dtype.kind == "U" else native
         assert got.shape == want.shape and np.array_equal(got, want), (value, got)
         subprocess.run(["rm", "-r", path], check=True)
+
+
+class Readers(tf.Module):
+    """Reads of variables wherever they may stand: in calls, branches, loops, gathers."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.scale = tf.Variable(ROWS), tf.Variable([[2., 0.], [0., .5]])
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, "ids"), tf.TensorSpec([], tf.int32, "times")])
+    def read(self, ids, times):
+        x = tf.nn.embedding_lookup(self.rows, ids)
+        for _ in tf.range(times):
+            x = tf.matmul(x, self.scale) if tf.reduce_sum(x) < 100. else x + self.rows[0]
+        return {"y": x, "shape": tf.shape(self.rows), "last": tf.gather_nd(self.rows, [[3]])}
+
+
+def frozen(folder, path, feeds, *args):
+    """What TensorFlow computes of the graph that was written, by the names that were printed."""
+    file = os.path.join(folder, "frozen.pb")
+    lines = saved_model("freeze", f"--dir={path}", f"--output_graph={file}", *args).splitlines()
+    names = {line.split(":", 1)[0]: line.split(":", 1)[1].split() for line in lines[1:]}
+    v1 = tf.compat.v1
+    graph = v1.GraphDef()
+    with open(file, "rb") as f:
+        graph.ParseFromString(f.read())
+    assert not graph.library.function and not [n for n in graph.node if n.op.startswith(("Var", "ReadVar", "Restore"))]
+    with v1.Graph().as_default(), v1.Session() as s:
+        tf.import_graph_def(graph, name="")
+        return s.run(names["outputs"], dict(zip(names["inputs"], feeds))), graph
+
+
+@in_folder
+def test_freeze(folder):
+    model, path = Readers(), os.path.join(folder, "readers")
+    tf.saved_model.save(model, path, signatures=model.read)
+    for times in (0, 1, 5):
+        (last, shape, y), _ = frozen(folder, path, [[3, 1], times])  # in the order of their keys
+        want = model.read(tf.constant([3, 1]), times)
+        assert np.array_equal(y, want["y"]) and list(shape) == [4, 2] and np.array_equal(last, want["last"])
+    first, x = save_first(folder), np.array([[1, 2], [3, 4]], np.float32)
+    (y,), graph = frozen(folder, first, [x], "--tag_set=serve,twice")
+    assert np.allclose(y, 2 * x @ ROWS[:2]) and len(graph.node) < 8, [n.name for n in graph.node]
+    ours = os.path.join(folder, "ours")
+    run(EXPORTER, "save", ours, vocabulary(folder))
+    error = saved_model("freeze", f"--dir={ours}", f"--output_graph={folder}/no.pb", code=1)
+    assert "table" in error and not os.path.exists(f"{folder}/no.pb"), error
+    keras = tf.keras.Sequential([tf.keras.layers.Conv2D(4, 3, input_shape=(8, 8, 3)), tf.keras.layers.BatchNormalization(),
+                                 tf.keras.layers.Flatten(), tf.keras.layers.Dense(5)])
+    path, pictures = os.path.join(folder, "keras"), np.random.default_rng(1).random((2, 8, 8, 3), np.float32)
+    tf.saved_model.save(keras, path)
+    assert np.allclose(frozen(folder, path, [pictures])[0][0], keras(pictures), atol=1e-5)
+    saved_model("freeze", f"--dir={path}", f"--output_graph={folder}/f.pbtxt")
+    with open(f"{folder}/f.pbtxt") as f:
+        assert text_format.Parse(f.read(), tf.compat.v1.GraphDef()).node
+
+
+@in_folder
+def test_freeze_references(folder):
+    """Variables of the first kind, read in a branch too."""
+    v1, path = tf.compat.v1, os.path.join(folder, "references")
+    with v1.Graph().as_default(), v1.Session() as s:
+        v1.disable_control_flow_v2()
+        x = v1.placeholder(tf.float32, [2, 2], "x")
+        w = v1.get_variable("w", initializer=ROWS[:2], use_resource=False)
+        y = tf.cond(tf.reduce_sum(x) > 5., lambda: tf.matmul(x, w), lambda: x - w)
+        s.run(v1.global_variables_initializer())
+        v1.saved_model.simple_save(s, path, {"x": x}, {"y": y})
+        for value in (np.ones((2, 2), np.float32), np.full((2, 2), 3, np.float32)):
+            assert np.array_equal(frozen(folder, path, [value])[0][0], s.run(y, {x: value}))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,18 @@
+/* A loaded SavedModel, for those who make something of it. */
+#ifndef SAVED_MODEL_MODEL_H
+#define SAVED_MODEL_MODEL_H
+
+#include "saved_model/meta.h"
+
+struct shoal_saved_model {
+  struct meta_file file;
+  const struct meta_model *meta;
+  char *dir;
+  shoal_graph *graph;
+  shoal_session *session;
+};
+
+/* NULL: "serving_default". The error names those that are near. */
+shoal_status model_signature(const shoal_saved_model *m, const char *key, const shoal_signature **out);
+
+#endif

@@ -336,21 +336,35 @@ shoal_status resource_handle_tensor(struct resource_mgr *m, const char *device, 
   return handle_scalar(h, out);
 }
 
-shoal_status resource_handle_anonymous(struct resource_mgr *m, const char *device, const char *prefix,
-                                       const struct resource_type *type, struct resource *r, struct tensor *out) {
-  static _Atomic uint64_t numbers;
-  char *name = mem_printf("%s%llu", prefix, (unsigned long long)atomic_fetch_add(&numbers, 1));
-  struct resource_handle *h = resource_handle_new(device, m->default_container, name, type->name);
+/* A handle whose place no map has. */
+static shoal_status handle_apart(struct resource_mgr *m, const char *device, const char *container, const char *name,
+                                 const struct resource_type *type, struct resource *r, struct tensor *out) {
+  struct resource_handle *h = resource_handle_new(device, container, name, type->name);
   struct resource_entry *e = mem_zalloc(1, sizeof *e);
   atomic_init(&e->refs, 1);
   e->mgr = m->number;
   pthread_mutex_init(&e->lock, NULL);
-  e->container_name = mem_strdup(m->default_container);
-  e->name = name;
+  e->container_name = mem_strdup(container);
+  e->name = mem_strdup(name);
   e->type = type;
   e->r = r;
   fill(h, e);
   return handle_scalar(h, out);
+}
+
+shoal_status resource_handle_anonymous(struct resource_mgr *m, const char *device, const char *prefix,
+                                       const struct resource_type *type, struct resource *r, struct tensor *out) {
+  static _Atomic uint64_t numbers;
+  char *name = mem_printf("%s%llu", prefix, (unsigned long long)atomic_fetch_add(&numbers, 1));
+  shoal_status s = handle_apart(m, device, m->default_container, name, type, r, out);
+  free(name);
+  return s;
+}
+
+shoal_status resource_handle_stand_in(struct resource_mgr *m, const struct tensor *handle,
+                                      const struct resource_type *type, struct resource *r, struct tensor *out) {
+  const struct resource_handle *h = resource_handle_of(handle);
+  return handle_apart(m, h->device, *h->container ? h->container : m->default_container, h->name, type, r, out);
 }
 
 const struct resource_handle *resource_handle_of(const struct tensor *handle) {

@@ -93,6 +93,9 @@ shoal_status resource_handle_tensor(struct resource_mgr *m, const char *device, 
  * NULL: made at first use. */
 shoal_status resource_handle_anonymous(struct resource_mgr *m, const char *device, const char *prefix,
                                        const struct resource_type *type, struct resource *r, struct tensor *out);
+/* A handle like that one, whose place is another's own: r is there (its reference is taken over), or NULL: nothing. */
+shoal_status resource_handle_stand_in(struct resource_mgr *m, const struct tensor *handle,
+                                      const struct resource_type *type, struct resource *r, struct tensor *out);
 /* The first handle in a tensor; NULL when it is empty or of another type. */
 const struct resource_handle *resource_handle_of(const struct tensor *handle);
 /* Which of the managers has what a handle tensor names; -1: none. A handle that came from outside and was not used yet

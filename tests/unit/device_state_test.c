@@ -2,6 +2,7 @@
  * devices compute together. On the soft device (src/device/soft). */
 #include "unit.h"
 
+#include <pthread.h>
 #include <shoal/shoal.h>
 
 static void setup_gpus(const char *n) { assert_int_equal(setenv("SHOAL_SOFT_GPUS", n, 1), 0); }
@@ -181,7 +182,98 @@ static void lists_are_fetched_and_fed(void **state) {
   shoal_graph_free(g);
 }
 
+/* ---- variables that several clients change at once ---- */
+
+/* Two variables whose elements are always equal to each other, and what is done to them. */
+struct shared {
+  shoal_graph *g;
+  shoal_session *s;
+  shoal_op *set, *add, *pass_on, *both, *rows;
+  shoal_out a, b;
+};
+
+static shoal_out variable_named(shoal_graph *g, const char *name) {
+  return shoal_var_handle_op_with(
+      g, SHOAL_FLOAT32, SHOAL_SHAPE(3),
+      &(shoal_var_handle_op_options){sizeof(shoal_var_handle_op_options), .shared_name = name});
+}
+
+static shoal_out all_of(shoal_graph *g, float value) {
+  shoal_tensor *t;
+  float values[] = {value, value, value};
+  ASSERT_OK(shoal_tensor_from(SHOAL_FLOAT32, 1, (int64_t[]){3}, values, sizeof values, &t));
+  shoal_out of = shoal_constant(g, t);
+  shoal_tensor_unref(t);
+  return of;
+}
+
+static shoal_out rows_of(shoal_graph *g) {
+  shoal_tensor *t;
+  ASSERT_OK(shoal_tensor_from(SHOAL_INT32, 1, (int64_t[]){3}, (int32_t[]){0, 1, 2}, 12, &t));
+  shoal_out of = shoal_constant(g, t);
+  shoal_tensor_unref(t);
+  return of;
+}
+
+static void shared_new(struct shared *m) {
+  shoal_graph *g = m->g = shoal_graph_new();
+  shoal_push_device(g, "/device:GPU:0");
+  shoal_out a = variable_named(g, "a"), b = variable_named(g, "b");
+  shoal_out twos = all_of(g, 2), rate = shoal_constant_float(g, 0.5f);
+  shoal_op *set_a = shoal_assign_variable_op(g, a, all_of(g, 1)), *set_b = shoal_assign_variable_op(g, b, twos);
+  m->a = shoal_neg(g, shoal_read_variable_op(g, a, SHOAL_FLOAT32));
+  m->b = shoal_neg(g, shoal_read_variable_op(g, b, SHOAL_FLOAT32));
+  m->set = shoal_group(g, (shoal_op *[]){set_a, set_b}, 2, "set");
+  m->add = shoal_assign_add_variable_op(g, b, twos);
+  m->pass_on = shoal_assign_variable_op(g, a, shoal_read_variable_op(g, b, SHOAL_FLOAT32));
+  m->both = shoal_resource_apply_momentum(g, a, b, rate, twos, rate);
+  m->rows = shoal_resource_scatter_add(g, a, rows_of(g), twos);
+  shoal_pop_device(g);
+  ASSERT_OK(shoal_graph_error(g));
+  ASSERT_OK(shoal_session_open(g, NULL, &m->s));
+  ASSERT_OK(shoal_session_step(m->s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, m->set));
+}
+
+static bool is_even(const shoal_tensor *t) {
+  const float *v = shoal_tensor_const_data(t);
+  return v[0] == v[1] && v[1] == v[2];
+}
+
+static void look(struct shared *m) {
+  shoal_tensor *a, *b;
+  ASSERT_OK(shoal_session_step(m->s, SHOAL_NO_FEEDS, SHOAL_FETCH(m->a, &a, m->b, &b), NULL));
+  assert_true(is_even(a) && is_even(b));
+  shoal_tensor_unref(a);
+  shoal_tensor_unref(b);
+}
+
+static void *change_often(void *arg) {
+  enum { STEPS = 500 };
+  struct shared *m = arg;
+  static _Atomic int threads;
+  int first = threads++;
+  shoal_op *const does[] = {m->set, m->add, m->pass_on, m->both, m->rows};
+  for (int i = 0; i < STEPS; i++) {
+    ASSERT_OK(shoal_session_step(m->s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, does[(first + i) % 5]));
+    if (i % 20 == 0) look(m);
+  }
+  return NULL;
+}
+
+/* Whatever the others do, each step ends, and sees whole values. */
+static void variables_are_changed_at_once(void **state) {
+  enum { THREADS = 5 };
+  pthread_t threads[THREADS];
+  struct shared m;
+  setup_gpus("1");
+  shared_new(&m);
+  for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, change_often, &m);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  ASSERT_OK(shoal_session_close(m.s));
+  shoal_graph_free(m.g);
+}
+
 RUN_TESTS(cmocka_unit_test(collectives_on_devices), cmocka_unit_test(stacks_on_devices),
           cmocka_unit_test(arrays_on_devices), cmocka_unit_test(lists_on_devices),
           cmocka_unit_test(lists_of_rows_on_devices), cmocka_unit_test(lists_travel),
-          cmocka_unit_test(lists_are_fetched_and_fed))
+          cmocka_unit_test(lists_are_fetched_and_fed), cmocka_unit_test(variables_are_changed_at_once))

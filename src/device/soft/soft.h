@@ -5,7 +5,8 @@
  *
  * Memory: a block of the host's behind an address that is not the host's: bit 55 is set, where user space ends on every
  * processor we run on. Whoever reads it without asking the device dies at once, under any sanitizer or none. Streams
- * are threads: one computes, one copies in, one copies out, one tells who waits; what is queued on one runs in order.
+ * are threads: one computes, one runs the CPU's kernels, one copies in, one copies out, one tells who waits; what is
+ * queued on one runs in order.
  * One waits for another by an event, which a block has while work that uses it may be queued (soft_memory.c). Work
  * waits only for what was queued before it, so streams that wait for each other never do so in a circle.
  *
@@ -19,7 +20,7 @@ struct soft_memory;
 
 struct soft_device {
   struct device host; /* a CPU of the same name, for the kernels that are borrowed */
-  struct pool *compute, *in, *out, *events;
+  struct pool *compute, *borrowed, *in, *out, *events;
   struct soft_memory *memory;
 };
 
@@ -81,6 +82,8 @@ void soft_zero(struct device *d, const struct tensor *t);
 void soft_open(const struct tensor *from, struct tensor *to);
 /* Where the bytes of a tensor of the device are, for work on a stream. */
 void *soft_data(const struct tensor *t);
+/* Is the first what the second was opened to be? */
+bool soft_is_of(const struct tensor *open, const struct tensor *t);
 /* On a stream: host memory becomes the device's, by the node of that name. A block is behind one buffer only, so that
  * who has that to itself may write into it: one that others share is copied. On an error it stays the host's. */
 shoal_status soft_close(struct device *d, const char *who, struct tensor *t);

@@ -229,6 +229,7 @@ static shoal_status soft_start(struct device *d, const struct device_options *o)
   s->host = *d;
   s->host.type = device_type_host();
   s->compute = pool_new(1, "soft-compute");
+  s->borrowed = pool_new(1, "soft-borrowed");
   s->in = pool_new(1, "soft-in");
   s->out = pool_new(1, "soft-out");
   s->events = pool_new(1, "soft-events");
@@ -239,6 +240,7 @@ static shoal_status soft_start(struct device *d, const struct device_options *o)
 /* What one stream hands to the next is there before that one ends. */
 static void soft_free(struct device *d) {
   struct soft_device *s = d->impl;
+  pool_free(s->borrowed);
   pool_free(s->compute);
   pool_free(s->in);
   pool_free(s->out);

@@ -1,23 +1,22 @@
 /* Kernels of the soft device.
  *
- * Nearly all are borrowed: the CPU's kernel runs on the stream that computes, over memory opened for it, and what it
- * made is put away again before anyone is told. Its shapes are known only then, so these are kernels with start(), as
+ * Nearly all are borrowed: the CPU's kernel runs on a stream of its kind, over memory opened for it, and what it made
+ * is put away again before anyone is told. Its shapes are known only then, so these are kernels with start(), as
  * those of a card are that must look at a result (Where, Unique). Ops of the table are the other kind: run() makes the
  * output, queues the work and returns.
  *
- * A variable's value is the device's too. While a borrowed kernel runs, the variables it reaches are open; all of a
- * device's kernels run on one stream, one at a time. Which ops are borrowed: those without state on plain numbers, and
- * of the others those that say so (`borrowable`): variables, their updates and random numbers. What waits, reads files
- * or holds host values stays the CPU's. */
+ * A variable's value is the device's too: a borrowed kernel is given stand-ins for those it reaches (soft_variables.c).
+ * Which ops are borrowed: those without state on plain numbers, and of the others those that say so (`borrowable`):
+ * variables, their updates and random numbers. What waits, reads files or holds host values stays the CPU's. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/denormals.h"
 #include "base/mem.h"
 #include "base/strmap.h"
-#include "base/vec.h"
 #include "device/soft/soft.h"
 #include "device/soft/soft_borrow.h"
+#include "device/soft/soft_variables.h"
 #include "runtime/kernel.h"
 
 /* ---- borrowed kernels ---- */
@@ -47,58 +46,6 @@ void soft_borrowing_release(void *state) {
   free(b->inner.state);
 }
 
-typedef VEC(struct variable *) variables;
-
-/* The variables that the inputs lead to, those that are there by now; a reference to each. */
-static void find_variables(const struct kernel_ctx *ctx, variables *out) {
-  for (int i = 0; i < ctx->kernel->n_in; i++) {
-    struct variable *v = ctx->refs_in ? ctx->refs_in[i] : NULL;
-    struct resource *r = NULL;
-    if (v) {
-      resource_ref(&v->head);
-    } else if (dtype_base(ctx->kernel->in_types[i]) == SHOAL_RESOURCE) {
-      shoal_status s = resource_from_handle(ctx->kernel->resources, ctx->in[i], &variable_type, &r);
-      if (!s) v = (struct variable *)r;
-      shoal_status_free(s);
-    }
-    if (v) vec_push(out, v);
-  }
-}
-
-static void open_variables(const struct kernel_ctx *ctx) {
-  variables all = {0};
-  find_variables(ctx, &all);
-  for (size_t i = 0; i < all.n; i++) {
-    struct variable *v = all.at[i];
-    struct tensor open;
-    pthread_rwlock_wrlock(&v->lock);
-    if (tensor_valid(&v->value)) {
-      soft_open(&v->value, &open);
-      tensor_release(&v->value);
-      tensor_move(&v->value, &open);
-    }
-    pthread_rwlock_unlock(&v->lock);
-    variable_unref(v);
-  }
-  vec_release(&all);
-}
-
-static shoal_status close_variables(const struct kernel_ctx *ctx) {
-  variables all = {0};
-  find_variables(ctx, &all);
-  shoal_status s = NULL;
-  for (size_t i = 0; i < all.n; i++) {
-    struct variable *v = all.at[i];
-    pthread_rwlock_wrlock(&v->lock);
-    shoal_status one = soft_close_again(ctx->kernel->device, v->name, &v->value);
-    pthread_rwlock_unlock(&v->lock);
-    if (one) status_merge(&s, one);
-    variable_unref(v);
-  }
-  vec_release(&all);
-  return s;
-}
-
 struct soft_launch {
   struct kernel_ctx *ctx;
   shoal_status status;
@@ -110,12 +57,13 @@ static void tell(void *arg) {
   ctx_done(l.ctx, l.status);
 }
 
-static shoal_status run_inner(struct kernel_ctx *ctx, const struct tensor *const *in) {
+static shoal_status run_inner(struct kernel_ctx *ctx, const struct tensor *const *in, struct variable *const *refs) {
   struct soft_borrowing *b = ctx->state;
   struct kernel_ctx inner = *ctx;
   inner.kernel = &b->inner;
   inner.state = b->inner.state;
   inner.in = in;
+  inner.refs_in = refs;
   inner.steal = 0;
   uint64_t control = denormals_flush();
   shoal_status s = b->inner.def->run(&inner);
@@ -127,6 +75,7 @@ static shoal_status run_inner(struct kernel_ctx *ctx, const struct tensor *const
 static void run(void *arg) {
   struct soft_launch *l = arg;
   struct kernel_ctx *ctx = l->ctx;
+  struct soft_variables vars;
   int n_in = ctx->kernel->n_in;
   struct tensor *opened = mem_zalloc((size_t)n_in, sizeof *opened);
   const struct tensor **in = mem_zalloc((size_t)n_in, sizeof *in);
@@ -134,12 +83,12 @@ static void run(void *arg) {
     soft_open(ctx->in[i], &opened[i]);
     in[i] = &opened[i];
   }
-  open_variables(ctx);
-  l->status = run_inner(ctx, in);
+  l->status = soft_variables_open(&vars, ctx, opened);
+  if (!l->status) l->status = run_inner(ctx, in, vars.refs);
   for (int i = 0; i < n_in; i++) tensor_release(&opened[i]);
   for (int i = 0; i < ctx->kernel->n_out && !l->status; i++)
     if (!ctx->kernel->host_out[i]) l->status = soft_close(ctx->kernel->device, ctx->kernel->name, &ctx->out[i]);
-  shoal_status put_away = close_variables(ctx);
+  shoal_status put_away = soft_variables_close(&vars, ctx);
   if (put_away) status_merge(&l->status, put_away);
   free(in);
   free(opened);
@@ -149,7 +98,7 @@ static void run(void *arg) {
 static void borrowed_start(struct kernel_ctx *ctx) {
   struct soft_launch *l = mem_zalloc(1, sizeof *l);
   l->ctx = ctx;
-  pool_submit(soft_of(ctx)->compute, run, l);
+  pool_submit(soft_of(ctx)->borrowed, run, l);
 }
 
 /* ---- which ---- */

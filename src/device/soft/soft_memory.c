@@ -223,6 +223,10 @@ void soft_open(const struct tensor *from, struct tensor *to) {
   buffer_unref(b);
 }
 
+bool soft_is_of(const struct tensor *open, const struct tensor *t) {
+  return tensor_valid(t) && t->buffer->device && block_of(t)->memory == open->buffer;
+}
+
 static bool is_closed(const struct tensor *t) {
   return !tensor_valid(t) || t->buffer->device || !dtype_plain((shoal_dtype)t->dtype);
 }

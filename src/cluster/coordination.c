@@ -120,11 +120,21 @@ static shoal_status stopping(void) {
 
 /* ---- making ---- */
 
+static void tick(void *arg);
+
+/* With the lock held, or before anybody has it. */
+static void set_tick(struct coordination *c) {
+  c->due = deadline_after_ms(TICK_MS);
+  alarm_set(&c->tick, c->due, tick, c);
+}
+
 static void tick(void *arg) {
   struct coordination *c = arg;
-  coordination_look(c, clock_ns());
+  int64_t now = clock_ns();
+  if (now - c->due > TICK_MS * 1000000ll) coordination_stood_still(c, now - c->due);
+  coordination_look(c, now);
   pthread_mutex_lock(&c->lock);
-  if (!c->stopped) alarm_set(&c->tick, deadline_after_ms(TICK_MS), tick, c);
+  if (!c->stopped) set_tick(c);
   pthread_mutex_unlock(&c->lock);
 }
 
@@ -134,6 +144,7 @@ struct coordination *coordination_new(const struct coordination_options *o) {
   struct coordination *c = mem_zalloc(1, sizeof *c);
   c->incarnation = o->incarnation;
   c->report = o->report;
+  c->left = o->left;
   c->arg = o->arg;
   c->self = -1;
   pthread_mutex_init(&c->lock, NULL);
@@ -154,7 +165,7 @@ struct coordination *coordination_new(const struct coordination_options *o) {
     self->incarnation = o->incarnation;
     MUST(!coordination_value_new(NULL, "", o->devices, o->devices_size, 0, &self->devices));
   }
-  alarm_set(&c->tick, deadline_after_ms(TICK_MS), tick, c);
+  set_tick(c);
   return c;
 }
 
@@ -175,6 +186,7 @@ void coordination_free(struct coordination *c) {
   for (size_t i = 0; i < c->tasks.n; i++) {
     struct coordinated_task *t = &c->tasks.at[i];
     shoal_status_free(t->error);
+    shoal_status_free(t->unheard);
     coordination_value_unref(t->devices);
     free(t->name);
     free(t->job);
@@ -228,6 +240,7 @@ static void lose(struct coordination *c, struct coordinated_task *t, shoal_statu
                  struct news *news, struct coordination_wait **told) {
   coordination_log(t->name, error);
   t->state = TASK_ERROR;
+  t->gone = clock_ns();
   shoal_status_free(t->error);
   t->error = error;
   forget_devices(t);
@@ -237,7 +250,7 @@ static void lose(struct coordination *c, struct coordinated_task *t, shoal_statu
 }
 
 static void publish(struct coordination *c, struct news *n) {
-  for (size_t i = 0; i < n->to.n; i++) c->report(c->arg, n->to.at[i], n->source->name, n->error, n->reported);
+  if (n->to.n) c->report(c->arg, n->to.at, n->to.n, n->source->name, n->error, n->reported);
   shoal_status_free(n->error);
   vec_release(&n->to);
 }
@@ -255,7 +268,9 @@ static void connect_task(struct coordinated_task *t, uint64_t incarnation) {
   t->state = TASK_CONNECTED;
   t->incarnation = incarnation;
   t->last_beat = clock_ns();
-  t->gathering = 0;
+  t->gathering = t->gone = 0;
+  shoal_status_free(t->unheard);
+  t->unheard = NULL;
   forget_devices(t);
 }
 
@@ -300,9 +315,22 @@ shoal_status coordination_beat(struct coordination *c, const char *task, uint64_
                                   t->incarnation, incarnation));
   } else if (!s) {
     t->last_beat = now;
+    s = t->unheard;
+    t->unheard = NULL;
   }
   pthread_mutex_unlock(&c->lock);
   return s;
+}
+
+void coordination_unheard(struct coordination *c, const char *task, shoal_status error) {
+  pthread_mutex_lock(&c->lock);
+  struct coordinated_task *t = other_task(c, task);
+  /* Where it waits for the others anew it knows. */
+  bool knows = !t || t->state != TASK_CONNECTED || t->gathering || t->devices;
+  shoal_status unused = knows ? error : t->unheard;
+  if (!knows) t->unheard = error;
+  pthread_mutex_unlock(&c->lock);
+  shoal_status_free(unused);
 }
 
 static bool all_are_here(const struct coordination *c) {
@@ -354,6 +382,7 @@ void coordination_gather(struct coordination *c, const char *task, struct wire d
 
 shoal_status coordination_disconnect(struct coordination *c, const char *task) {
   struct coordination_wait *told = NULL;
+  bool known = false;
   pthread_mutex_lock(&c->lock);
   struct coordinated_task *t = other_task(c, task);
   shoal_status s = NULL;
@@ -366,12 +395,15 @@ shoal_status coordination_disconnect(struct coordination *c, const char *task) {
     t->error = NULL;
     t->state = TASK_DISCONNECTED;
     t->grace_until = deadline_after_ms(HEARTBEAT_TIMEOUT_MS);
+    t->gone = clock_ns();
+    known = t->gathering;
     t->gathering = 0;
     forget_devices(t);
     coordination_barriers_lose(c, t, "a disconnected task", &told);
     LOGI("coordination: %s has left", task);
   }
   coordination_unlock(c, told);
+  if (known && c->left) c->left(c->arg, task);
   return s;
 }
 
@@ -463,6 +495,41 @@ static shoal_status missing(const struct coordination *c) {
   return coordination_error(s);
 }
 
+void coordination_stood_still(struct coordination *c, int64_t ns) {
+  pthread_mutex_lock(&c->lock);
+  for (size_t i = 0; i < c->tasks.n; i++) c->tasks.at[i].last_beat += ns;
+  pthread_mutex_unlock(&c->lock);
+}
+
+/* With the lock held: a task that was here, has gone and has not come again for too long; NULL: none. */
+static struct coordinated_task *find_gone(struct coordination *c, int64_t now) {
+  for (size_t i = 0; i < c->tasks.n; i++) {
+    struct coordinated_task *t = &c->tasks.at[i];
+    if (t->gone && now - t->gone > COME_AGAIN_MS * 1000000ll) return t;
+  }
+  return NULL;
+}
+
+static shoal_status not_come_again(const struct coordinated_task *t) {
+  const char *why = t->error ? shoal_status_message(t->error) : "It has left.";
+  return coordination_error(STATUS(SHOAL_UNAVAILABLE, "Task %s was here, has gone and has not come again in %d s: %s",
+                                   t->name, COME_AGAIN_MS / 1000, why));
+}
+
+/* Those who wait for all tasks, this server's among them, are told of one that has gone. */
+static void tell_of_gone(struct coordination *c, int64_t now) {
+  for (struct coordinated_task *t; pthread_mutex_lock(&c->lock), t = find_gone(c, now);) {
+    struct coordination_wait *told = NULL;
+    struct news news = {.source = t, .error = not_come_again(t)};
+    t->gone = 0;
+    while (c->gatherers) coordination_tell(&told, c->gatherers, status_copy(news.error), NULL);
+    if (c->self >= 0 && !c->tasks.at[c->self].gathering) vec_push(&news.to, c->tasks.at[c->self].name);
+    coordination_unlock(c, told);
+    publish(c, &news);
+  }
+  pthread_mutex_unlock(&c->lock);
+}
+
 void coordination_look(struct coordination *c, int64_t now) {
   struct coordination_wait *told = NULL;
   pthread_mutex_lock(&c->lock);
@@ -489,4 +556,5 @@ void coordination_look(struct coordination *c, int64_t now) {
     publish(c, &news);
   }
   pthread_mutex_unlock(&c->lock);
+  tell_of_gone(c, now);
 }

@@ -13,6 +13,11 @@
  * is remembered for the last MOST_PASSED barriers, not for ever, and one at which nobody waits any more is forgotten:
  * who comes next makes it anew.
  *
+ * Nobody waits in silence for a task that was lost. Those who were told of it hear of its end at once, and whoever did
+ * not hear it (a call that failed) by its next beat. One that was here and has gone before all were told of each other
+ * may come again: after COME_AGAIN_MS whoever waits for it is told. Who has left in order is no error; what waits for
+ * it in the leader's tables of collectives is told (left).
+ *
  * What strangers can fill: tasks are those of the cluster's description; values, barriers and what tasks tell of their
  * devices are bytes of --max_coordination_bytes, taken from the account of the connection that they came over: devices
  * until their task fails or leaves, barriers while somebody waits, values until they are deleted. Calls that wait are
@@ -37,6 +42,7 @@
 enum {
   HEARTBEAT_TIMEOUT_MS = 10000,   /* a task that has not beaten for so long has failed; TensorFlow's default */
   GATHERING_TIMEOUT_MS = 3600000, /* how long a task waits for the others; TensorFlow's */
+  COME_AGAIN_MS = 60000,          /* how long the others wait for one that was here and has gone */
   MOST_PASSED = 1024,             /* barriers whose outcome is remembered */
   COORDINATION_NAME = 4096,       /* bytes of a key, a barrier's id, a job's name, an error's text */
 };
@@ -89,15 +95,23 @@ struct coordinated_task {
   int64_t last_beat, grace_until;     /* grace: a task that has left may still beat */
   struct coordination_value *devices; /* a DeviceInfo; NULL: it has not told */
   int64_t gathering;                  /* which it was told of; 0: none */
+  int64_t gone;                       /* since when, while those who wait for it are to be told; 0: they are not */
+  shoal_status unheard;               /* an error of another task that it was told of in vain: its next beat's answer */
 };
+
+typedef void coordination_report(void *arg, const char *const *tasks, size_t n, const char *source, shoal_status error,
+                                 bool reported_by_source);
 
 struct coordination {
   uint64_t incarnation;
-  /* Tells a task of another's error; with no lock held, error stays the caller's. */
-  void (*report)(void *arg, const char *task, const char *source, shoal_status error, bool reported_by_source);
+  /* Tells tasks of another's error; with no lock held, error stays the caller's. */
+  coordination_report *report;
+  /* A task of the last gathering has left in order; with no lock held. NULL: nobody wants to know. */
+  void (*left)(void *arg, const char *task);
   void *arg;
   int self; /* the task of this server */
   struct alarm tick;
+  int64_t due; /* the tick */
   pthread_mutex_t lock;
   bool stopped;                        /* lock, as is all that follows */
   VEC(struct coordinated_task) tasks;  /* by job and number; their names do not change */
@@ -118,7 +132,8 @@ struct coordination_options {
   uint64_t incarnation;            /* of the service, and of the own task */
   const void *devices;             /* DeviceInfo of the own task */
   size_t devices_size;
-  void (*report)(void *arg, const char *task, const char *source, shoal_status error, bool reported_by_source);
+  coordination_report *report;
+  void (*left)(void *arg, const char *task);
   void *arg;
 };
 
@@ -145,10 +160,14 @@ shoal_status coordination_fail_self(struct coordination *c, shoal_status error);
 shoal_status coordination_not_whole(void); /* that error */
 /* An error that a task tells of: a code and its text. */
 shoal_status coordination_error_read(int64_t code, const char *message);
+/* The task did not hear what report told; error is taken over. */
+void coordination_unheard(struct coordination *c, const char *task, shoal_status error);
 /* Adds a CoordinatedTaskStateInfo's fields. */
 shoal_status coordination_state(struct coordination *c, const char *task, struct text *out);
 /* Looks for tasks that have not beaten, and for waits whose time is up; the tick's, and tests'. */
 void coordination_look(struct coordination *c, int64_t now);
+/* The service itself stood still for so long: nobody's beats are late by that. */
+void coordination_stood_still(struct coordination *c, int64_t ns);
 /* The caller has gone: true: done will not be called. */
 bool coordination_give_up(struct coordination *c, struct coordination_wait *w);
 

@@ -18,7 +18,7 @@
 #include "rpc/message.h"
 
 #define SERVICE "/tensorflow.CoordinationService/"
-enum { REGISTER_MS = 10000, AGAIN_MS = 1000, BEAT_MS = HEARTBEAT_TIMEOUT_MS / 2, REPORT_MS = 2000, LEAVE_MS = 2000 };
+enum { REGISTER_MS = 10000, AGAIN_MS = 1000, BEAT_MS = HEARTBEAT_TIMEOUT_MS / 5, REPORT_MS = 2000, LEAVE_MS = 2000 };
 
 struct coordination_agent {
   struct worker *worker;
@@ -131,9 +131,11 @@ static void at_alarm(struct coordination_agent *a, int64_t ms, void (*fn)(void *
 static void do_register(void *agent);
 static void beat(void *agent);
 
-/* The leader is lost, or has lost us. */
+/* The leader is lost, or has lost us. A leader that tells us so, before all tasks were there, has told nobody else:
+ * what waits for them goes on. */
 static void lost(struct coordination_agent *a, shoal_status why) {
   pthread_mutex_lock(&a->lock);
+  bool harmless = !a->whole && status_is_coordination(why);
   a->registered = a->whole = false;
   a->turn++;
   struct peer_call *waiting = a->waiting;
@@ -145,7 +147,8 @@ static void lost(struct coordination_agent *a, shoal_status why) {
   }
   status_prefix(why, "coordination by %s: ", a->leader);
   LOGW("%s", shoal_status_message(why));
-  collectives_break(&a->worker->collectives, why);
+  if (harmless) shoal_status_free(why);
+  else collectives_break(&a->worker->collectives, why);
   at_alarm(a, AGAIN_MS, do_register);
 }
 
@@ -171,20 +174,27 @@ static void beat(void *agent) {
   struct text t = {0};
   put_HeartbeatRequest_incarnation(&t, a->incarnation);
   put_self(a, &t, begin_HeartbeatRequest_source_task(&t));
-  start(a, SERVICE "Heartbeat", &t, BEAT_MS, have_beaten, NULL);
+  start(a, SERVICE "Heartbeat", &t, HEARTBEAT_TIMEOUT_MS, have_beaten, NULL);
 }
 
-/* Beats go on meanwhile, and end the wait where the leader is lost. */
+/* Beats go on meanwhile, and end the wait where the leader is lost. Where one of the tasks is, what waits for it ends;
+ * we wait for all anew. A leader that leaves in order (CANCELLED) takes nothing from what is under way. */
 static void are_gathered(struct coordination_agent *a, shoal_status s, struct wire answer) {
   pthread_mutex_lock(&a->lock);
   struct peer_call *waiting = a->waiting;
   a->waiting = NULL;
   a->whole = !s;
+  a->told |= s != NULL;
   pthread_mutex_unlock(&a->lock);
   if (waiting) peer_call_unref(waiting);
-  if (s) LOGW("coordination by %s: waiting for all tasks: %s", a->leader, shoal_status_message(s));
-  else LOGI("coordination by %s: all tasks are there", a->leader);
-  shoal_status_free(s);
+  if (!s) {
+    LOGI("coordination by %s: all tasks are there", a->leader);
+    return;
+  }
+  status_prefix(s, "coordination by %s: waiting for all tasks: ", a->leader);
+  LOGW("%s", shoal_status_message(s));
+  if (shoal_status_code(s) == SHOAL_CANCELLED) shoal_status_free(s);
+  else collectives_break(&a->worker->collectives, s);
 }
 
 static void gather(struct coordination_agent *a) {
@@ -291,21 +301,73 @@ void coordination_agent_told(struct coordination_agent *a, struct rpc_call *call
   rpc_call_fail(call, s);
 }
 
-/* As the leader: to another task, or to ourselves. Whether it hears of it nobody waits for. */
+/* As the leader. Our own program may end as soon as it knows, and with it whoever still had to be told: so the other
+ * tasks are told first, and we when they have heard, or cannot hear. Who did not hear it is told when it beats. */
 
-static void report_over(void *arg, shoal_status s, struct rpc_body *body) {
-  if (s) LOGI("coordination: an error was not heard: %s", shoal_status_message(s));
-  shoal_status_free(s);
-  call_over(arg);
+struct telling {
+  struct coordination_agent *agent;
+  atomic_int left; /* tasks that have not heard, and whoever tells them */
+  char *source;
+  shoal_status error;
+  bool by_source, to_self;
+};
+
+struct report_call {
+  struct telling *telling;
+  char *task;
+};
+
+static void telling_unref(struct telling *t) {
+  if (atomic_fetch_sub(&t->left, 1) != 1) return;
+  if (t->to_self) {
+    leader_lose_task(t->agent->worker->collectives.tables, t->source, t->error);
+    told_of(t->agent, t->source, status_copy(t->error));
+  }
+  shoal_status_free(t->error);
+  free(t->source);
+  free(t);
 }
 
-static void report(void *agent, const char *task, const char *source, shoal_status error, bool by_source) {
-  struct coordination_agent *a = agent;
-  if (!strcmp(task, a->task)) {
-    leader_lose_task(a->worker->collectives.tables, source);
-    told_of(a, source, status_copy(error));
-    return;
+static void report_over(void *arg, shoal_status s, struct rpc_body *body) {
+  struct report_call *call = arg;
+  struct telling *t = call->telling;
+  struct coordination_agent *a = t->agent;
+  if (s) {
+    LOGI("coordination: %s did not hear of an error: %s", call->task, shoal_status_message(s));
+    coordination_unheard(a->service, call->task, status_copy(t->error));
   }
+  shoal_status_free(s);
+  free(call->task);
+  free(call);
+  telling_unref(t);
+  call_over(a);
+}
+
+/* What waits for a task that has left in order would wait in vain. */
+static void left(void *agent, const char *task) {
+  struct coordination_agent *a = agent;
+  shoal_status why =
+      coordination_error(STATUS(SHOAL_UNAVAILABLE, "%s has left, and does not come to this collective", task));
+  leader_task_left(a->worker->collectives.tables, task, why);
+  shoal_status_free(why);
+}
+
+static struct rpc_message *report_message(const struct telling *of) {
+  struct text t = {0}, message = {0};
+  text_add_utf8(&message, shoal_status_message(of->error), strlen(shoal_status_message(of->error)));
+  put_ReportErrorToTaskRequest_error_code(&t, shoal_status_code(of->error));
+  put_ReportErrorToTaskRequest_error_message(&t, text_cstr(&message));
+  text_release(&message);
+  size_t payload = begin_ReportErrorToTaskRequest_error_payload(&t);
+  if (of->by_source) put_CoordinationServiceError_is_reported_error(&t, true);
+  size_t at = begin_CoordinationServiceError_source_task(&t);
+  put_task(&t, of->source);
+  wire_end(&t, at);
+  wire_end(&t, payload);
+  return message_from_text(&t);
+}
+
+static void tell_task(struct coordination_agent *a, const char *task, struct telling *t) {
   struct device_spec d;
   shoal_status s = device_spec_parse(task, &d);
   const char *address = s ? NULL : cluster_spec_find(a->worker->spec, d.job, d.task);
@@ -315,21 +377,25 @@ static void report(void *agent, const char *task, const char *source, shoal_stat
   a->calls += goes;
   pthread_mutex_unlock(&a->lock);
   if (!goes) return;
-  struct text t = {0}, message = {0};
-  text_add_utf8(&message, shoal_status_message(error), strlen(shoal_status_message(error)));
-  put_ReportErrorToTaskRequest_error_code(&t, shoal_status_code(error));
-  put_ReportErrorToTaskRequest_error_message(&t, text_cstr(&message));
-  text_release(&message);
-  size_t payload = begin_ReportErrorToTaskRequest_error_payload(&t);
-  if (by_source) put_CoordinationServiceError_is_reported_error(&t, true);
-  size_t at = begin_CoordinationServiceError_source_task(&t);
-  put_task(&t, source);
-  wire_end(&t, at);
-  wire_end(&t, payload);
+  struct report_call *call = mem_zalloc(1, sizeof *call);
+  *call = (struct report_call){t, mem_strdup(task)};
+  atomic_fetch_add(&t->left, 1);
   struct peer *peer = peers_get(a->peers, task, address, true);
-  peer_start(peer, SERVICE "ReportErrorToTask", message_from_text(&t), deadline_after_ms(REPORT_MS), PEER_UNWATCHED, 0,
-             NULL, report_over, a, NULL);
+  peer_start(peer, SERVICE "ReportErrorToTask", report_message(t), deadline_after_ms(REPORT_MS), PEER_UNWATCHED, 0,
+             NULL, report_over, call, NULL);
   peer_unref(peer);
+}
+
+static void report(void *agent, const char *const *tasks, size_t n, const char *source, shoal_status error,
+                   bool by_source) {
+  struct coordination_agent *a = agent;
+  struct telling *t = mem_zalloc(1, sizeof *t);
+  *t = (struct telling){.agent = a, .source = mem_strdup(source), .error = status_copy(error), .by_source = by_source};
+  atomic_init(&t->left, 1);
+  for (size_t i = 0; i < n; i++) t->to_self |= !strcmp(tasks[i], a->task);
+  for (size_t i = 0; i < n; i++)
+    if (strcmp(tasks[i], a->task)) tell_task(a, tasks[i], t);
+  telling_unref(t);
 }
 
 /* ---- beginning and end ---- */
@@ -352,6 +418,7 @@ struct coordination_agent *coordination_agent_new(struct worker *w, struct peers
                                                                  .devices = a->devices.at,
                                                                  .devices_size = a->devices.n,
                                                                  .report = report,
+                                                                 .left = left,
                                                                  .arg = a});
   }
   shoal_status s = device_spec_parse(leader, &d);

@@ -632,35 +632,51 @@ static bool has_member_of(const struct leader_roll *group, const char *task) {
   return false;
 }
 
-/* With the lock held. Nobody waits in what is complete; who waits in another instance is told by the error itself. */
-static void drop_instances(struct leader *l, const struct leader_roll *group) {
+/* With the lock held: instances of a group, complete or not, go; who waits in them is added to the list. */
+static void drop_instances(struct leader *l, const struct leader_roll *group, bool complete,
+                           struct leader_wait **waiting) {
   VEC(struct leader_roll *) dropped = {0};
   char prefix[32];
   void *value;
   snprintf(prefix, sizeof prefix, "%s:", group->name);
   for (size_t i = 0; strmap_next(&l->instances.rolls, &i, NULL, &value);) {
     struct leader_roll *r = value;
-    if (r->complete && str_starts(r->name, prefix)) vec_push(&dropped, r);
+    if (!r->complete == !complete && str_starts(r->name, prefix)) vec_push(&dropped, r);
   }
-  for (size_t i = 0; i < dropped.n; i++) roll_drop(l, dropped.at[i]);
+  for (size_t i = 0; i < dropped.n; i++) {
+    for (struct leader_wait *w = roll_drop(l, dropped.at[i]), *next; w; w = next) {
+      next = w->next;
+      w->next = *waiting;
+      *waiting = w;
+    }
+  }
   vec_release(&dropped);
 }
 
-void leader_lose_task(struct leader *l, const char *task) {
-  VEC(struct leader_roll *) dropped = {0};
+/* The group itself stays, or goes. */
+static void lose(struct leader *l, const char *task, bool stays, shoal_status why) {
+  VEC(struct leader_roll *) found = {0};
+  struct leader_wait *waiting = NULL;
   void *value;
   pthread_mutex_lock(&l->lock);
   for (size_t i = 0; strmap_next(&l->groups.rolls, &i, NULL, &value);) {
     struct leader_roll *r = value;
-    if (r->complete && has_member_of(r, task)) vec_push(&dropped, r);
+    if (r->complete && has_member_of(r, task)) vec_push(&found, r);
   }
-  for (size_t i = 0; i < dropped.n; i++) {
-    drop_instances(l, dropped.at[i]);
-    roll_drop(l, dropped.at[i]);
+  for (size_t i = 0; i < found.n; i++) {
+    drop_instances(l, found.at[i], false, &waiting);
+    if (stays) continue;
+    drop_instances(l, found.at[i], true, &waiting);
+    roll_drop(l, found.at[i]);
   }
   pthread_mutex_unlock(&l->lock);
-  vec_release(&dropped);
+  vec_release(&found);
+  tell_all(waiting, why, NULL, -1);
 }
+
+void leader_lose_task(struct leader *l, const char *task, shoal_status why) { lose(l, task, false, why); }
+
+void leader_task_left(struct leader *l, const char *task, shoal_status why) { lose(l, task, true, why); }
 
 /* ---- going ---- */
 

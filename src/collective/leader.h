@@ -68,8 +68,12 @@ void leader_ask_instance(struct leader *l, const struct instance_question *q, st
  * anybody wants to read it. */
 bool leader_leave(struct leader *l, struct leader_wait *w, struct text *why);
 /* The complete groups that a task has members in, and their instances, are no more: they are complete again when all
- * have asked again, whoever comes in the task's place among them. */
-void leader_lose_task(struct leader *l, const char *task);
+ * have asked again, whoever comes in the task's place among them. Who waits in such an instance is told why (which
+ * stays the caller's). */
+void leader_lose_task(struct leader *l, const char *task, shoal_status why);
+/* The task has gone in order. Its groups stay as they are for those who are not done yet; who waits in an instance that
+ * it has not come to is told why. */
+void leader_task_left(struct leader *l, const char *task, shoal_status why);
 /* It is about to go: whoever has not been told yet of what did not fit (refusals.h) is, also who asks from now on.
  * leader_left: how many have not asked; told: some of those who asked, and may not have read the answer yet. */
 void leader_last_words(struct leader *l);

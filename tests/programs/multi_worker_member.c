@@ -4,13 +4,14 @@
  *   multi_worker_member WORKERS PLAN      TF_CONFIG in the environment says which worker it is, of which
  *
  * PLAN has a letter for each collective of the strategy's program, in its order: r, a sum over all workers; b, a
- * broadcast from the first. Both are of N numbers, (worker + 1) * (1 + place % 7) + turn. The strategy gives its
- * collectives one group and a key each, which count from 100. A line for each tells what came out: first and last
- * number. Where a step fails it ends, or begins anew (a PLAN that starts with !). */
+ * broadcast from the first; w: it waits until it is killed. Both are of N numbers, (worker + 1) * (1 + place % 7) +
+ * turn. The strategy gives its collectives one group and a key each, which count from 100. A line for each tells what
+ * came out: first and last number. Where a step fails it ends, or begins anew (a PLAN that starts with !). */
 #include <shoal/shoal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { N = 1003, GROUP = 1, FIRST_KEY = 100 };
 
@@ -66,6 +67,7 @@ int main(int argc, char **argv) {
       shoal_session_open(g, &(shoal_session_options){.target = shoal_server_target(server), .device_filters = own}, &s),
       "open");
   for (int turn = 0; plan[turn];) {
+    if (plan[turn] == 'w') pause();
     shoal_tensor *in = numbers(worker, turn), *instance = number(FIRST_KEY + turn), *out = NULL;
     bool sums = plan[turn] == 'r';
     shoal_status failed =

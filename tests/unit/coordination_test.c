@@ -16,9 +16,11 @@ static struct cluster_spec spec;
 static struct coordination *service;
 static struct text reported; /* "TO<-SOURCE:CODE " */
 
-static void report(void *arg, const char *task, const char *source, shoal_status error, bool by_source) {
-  text_addf(&reported, "%c<-%c:%d%s ", task[strlen(task) - 1], source[strlen(source) - 1],
-            (int)shoal_status_code(error), by_source ? "!" : "");
+static void report(void *arg, const char *const *tasks, size_t n, const char *source, shoal_status error,
+                   bool by_source) {
+  for (size_t i = 0; i < n; i++)
+    text_addf(&reported, "%c<-%c:%d%s ", tasks[i][strlen(tasks[i]) - 1], source[strlen(source) - 1],
+              (int)shoal_status_code(error), by_source ? "!" : "");
 }
 
 static void assert_reported(const char *wanted) {
@@ -142,6 +144,58 @@ static void a_task_leaves_or_says_that_it_failed(void **state) {
   coordination_look(service, clock_ns() + 20 * SECOND);
   assert_reported("");
   ASSERT_OK(coordination_beat(service, TASK(1), 1)); /* one that was on its way */
+}
+
+/* One that was here before all were may come again; who waits for it is told when it does not, once. */
+static void who_does_not_come_again_is_told_of(void **state) {
+  struct waiter w;
+  ASSERT_OK(coordination_register(service, TASK(1), 1));
+  coordination_gather(service, TASK(1), bytes("B"), NULL, waits(&w));
+  ASSERT_OK(coordination_register(service, TASK(2), 2));
+  service->tasks.at[1].last_beat += 1000 * SECOND;
+  int64_t now = clock_ns();
+  coordination_look(service, now + 11 * SECOND);
+  ASSERT_FAILS(coordination_beat(service, TASK(2), 2), SHOAL_UNAVAILABLE, "heartbeat timeout");
+  assert_waits(&w);
+  ASSERT_OK(coordination_register(service, TASK(2), 2));
+  service->tasks.at[2].last_beat = service->tasks.at[1].last_beat;
+  coordination_look(service, now + 100 * SECOND);
+  assert_waits(&w);
+  assert_reported("");
+  ASSERT_OK(coordination_disconnect(service, TASK(2)));
+  coordination_look(service, now + 100 * SECOND);
+  assert_told(&w, SHOAL_UNAVAILABLE, TASK(2) " was here, has gone and has not come again in 60 s: It has left.");
+  assert_reported("0<-2:14 ");
+  coordination_look(service, now + 300 * SECOND);
+  assert_reported("");
+}
+
+/* Who was told in vain hears it with its next beat. */
+static void who_did_not_hear_is_told_again(void **state) {
+  struct waiter w;
+  all_come(1, 2);
+  coordination_unheard(service, TASK(1), STATUS(SHOAL_INTERNAL, "of before")); /* it knows of all: nothing is wrong */
+  ASSERT_OK(coordination_beat(service, TASK(1), 1));
+  ASSERT_OK(coordination_fail(service, TASK(2), coordination_error_read(SHOAL_DATA_LOSS, "lost it")));
+  assert_reported("0<-2:15! 1<-2:15! ");
+  coordination_unheard(service, TASK(1), STATUS(SHOAL_DATA_LOSS, "lost it"));
+  coordination_unheard(service, TASK(1), STATUS(SHOAL_DATA_LOSS, "lost it"));
+  ASSERT_FAILS(coordination_beat(service, TASK(1), 1), SHOAL_DATA_LOSS, "lost it");
+  ASSERT_OK(coordination_beat(service, TASK(1), 1));
+  coordination_gather(service, TASK(1), bytes("B"), NULL, waits(&w));
+  coordination_unheard(service, TASK(1), STATUS(SHOAL_DATA_LOSS, "late"));
+  ASSERT_OK(coordination_beat(service, TASK(1), 1));
+  assert_true(coordination_give_up(service, &w.wait));
+}
+
+/* Time in which the service itself did not run makes nobody late. */
+static void who_stood_still_blames_nobody(void **state) {
+  all_come(1, 2);
+  coordination_stood_still(service, 30 * SECOND);
+  coordination_look(service, clock_ns() + 30 * SECOND);
+  assert_reported("");
+  coordination_look(service, clock_ns() + 41 * SECOND);
+  assert_reported("0<-1:14 2<-1:14 ");
 }
 
 static void nobody_waits_for_ever(void **state) {
@@ -400,6 +454,7 @@ static void programs_are_told(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 RUN_TESTS(TEST(programs_are_told), TEST(a_server_of_another_job), TEST(all_are_told_of_all),
           TEST(who_is_silent_has_failed), TEST(a_task_comes_again), TEST(a_task_leaves_or_says_that_it_failed),
-          TEST(nobody_waits_for_ever), TEST(values_are_found), TEST(barriers_pass_once), TEST(barriers_are_forgotten),
-          TEST(what_is_held_is_counted), TEST(the_leader_stays), TEST(the_leader_fails), TEST(barriers_without_callers),
-          TEST(many_values))
+          TEST(who_does_not_come_again_is_told_of), TEST(who_did_not_hear_is_told_again),
+          TEST(who_stood_still_blames_nobody), TEST(nobody_waits_for_ever), TEST(values_are_found),
+          TEST(barriers_pass_once), TEST(barriers_are_forgotten), TEST(what_is_held_is_counted), TEST(the_leader_stays),
+          TEST(the_leader_fails), TEST(barriers_without_callers), TEST(many_values))

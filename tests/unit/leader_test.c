@@ -1,5 +1,7 @@
 /* The leader of collectives: groups and instances are told to all when all are there, in order of rank; what does not
  * fit is told to all, too, and forgotten; who leaves is not waited for. */
+#include <time.h>
+
 #include "unit.h"
 
 #include "base/mem.h"
@@ -111,7 +113,7 @@ static void who_is_lost_is_waited_for(void **state) {
     join(l, &other[i], 2, 2, 2 + i, 1);
   }
   for (int i = 0; i < 2; i++) forget(&a[i]), forget(&other[i]);
-  leader_lose_task(l, "/job:worker/replica:0/task:1");
+  leader_lose_task(l, "/job:worker/replica:0/task:1", NULL);
   join(l, &other[0], 2, 2, 2, 1);
   assert_true(other[0].answered); /* another group is as it was */
   forget(&other[0]);
@@ -179,7 +181,7 @@ static void instances(void **state) {
   leader_free(l);
 }
 
-/* Of a group that is no more, by a member of the one in its place that is complete by itself. */
+/* Of a group that is no more, by a member of another program's, which is complete by itself. */
 static void who_waits_is_told_that_the_group_is_another(void **state) {
   struct leader *l = leader_new();
   struct asked a, b;
@@ -187,7 +189,7 @@ static void who_waits_is_told_that_the_group_is_another(void **state) {
   forget(&a);
   forget(&b);
   ask(l, &a, question(0, true));
-  leader_lose_task(l, "/job:worker/replica:0/task:1");
+  nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 100000000}, NULL); /* then it is settled */
   join(l, &b, 1, 1, 2, 1);
   forget(&b);
   struct instance_question q = question(2, true);
@@ -197,6 +199,31 @@ static void who_waits_is_told_that_the_group_is_another(void **state) {
   assert_true(a.answered);
   ASSERT_FAILS(a.status, SHOAL_ABORTED, "group 1 has changed");
   leader_free(l);
+}
+
+/* Who waits for a task that was lost, or has left, is told why; after the second the group is as it was. */
+static void who_waits_for_one_that_is_gone_is_told(void **state) {
+  for (int left = 0; left < 2; left++) {
+    struct leader *l = leader_new();
+    struct asked a, b;
+    for (int task = 0; task < 2; task++) join(l, task ? &b : &a, 1, 2, task, 1);
+    forget(&a);
+    forget(&b);
+    ask(l, &a, question(0, true));
+    assert_false(a.answered);
+    shoal_status why = STATUS(SHOAL_UNAVAILABLE, "it is gone");
+    (left ? leader_task_left : leader_lose_task)(l, "/job:worker/replica:0/task:2", why);
+    assert_false(a.answered); /* it is in another group, if any */
+    (left ? leader_task_left : leader_lose_task)(l, "/job:worker/replica:0/task:1", why);
+    shoal_status_free(why);
+    assert_true(a.answered);
+    ASSERT_FAILS(a.status, SHOAL_UNAVAILABLE, "it is gone");
+    join(l, &a, 1, 2, 0, 1);
+    assert_true(a.answered == (left == 1));
+    if (a.answered) forget(&a);
+    else assert_true(leader_leave(l, &a.wait, NULL));
+    leader_free(l);
+  }
 }
 
 /* A leader that goes tells those who have not heard of what did not fit; one that stays waits for all anew. */
@@ -384,8 +411,9 @@ static void groups_of_thousands(void **state) {
 
 RUN_TESTS(cmocka_unit_test(all_are_told_in_order_of_rank), cmocka_unit_test(who_is_lost_is_waited_for),
           cmocka_unit_test(what_does_not_fit_is_told_to_all), cmocka_unit_test(instances),
-          cmocka_unit_test(who_waits_is_told_that_the_group_is_another), cmocka_unit_test(who_comes_late_is_told),
-          cmocka_unit_test(broadcasts_have_one_source),
-          cmocka_unit_test(who_leaves_is_not_waited_for), cmocka_unit_test(there_is_a_bound),
-          cmocka_unit_test(a_source_does_not_receive), cmocka_unit_test(who_has_most_makes_room),
-          cmocka_unit_test(a_member_tells_little), cmocka_unit_test(groups_of_thousands))
+          cmocka_unit_test(who_waits_is_told_that_the_group_is_another),
+          cmocka_unit_test(who_waits_for_one_that_is_gone_is_told), cmocka_unit_test(who_comes_late_is_told),
+          cmocka_unit_test(broadcasts_have_one_source), cmocka_unit_test(who_leaves_is_not_waited_for),
+          cmocka_unit_test(there_is_a_bound), cmocka_unit_test(a_source_does_not_receive),
+          cmocka_unit_test(who_has_most_makes_room), cmocka_unit_test(a_member_tells_little),
+          cmocka_unit_test(groups_of_thousands))

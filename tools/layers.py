@@ -17,7 +17,8 @@ import re
 import sys
 
 ORDER = ["base", "proto", "tensor", "graph", "math", "device", "collective", "runtime", "checkpoint", "data", "ops",
-         "rpc", "cluster", "train", "saved_model", "feed", "strategy", "word2vec", "cli"]
+         "rpc", "cluster", "train", "saved_model", "feed", "strategy", "columns", "estimator", "word2vec",
+         "cli"]
 MAX_LINES = 1000
 MAX_MACRO = 18
 OPS = ["checkpoint", "data", "ops"]

@@ -19,6 +19,7 @@
 #include <shoal/async.h>
 #include <shoal/averages.h>
 #include <shoal/cluster.h>
+#include <shoal/columns.h>
 #include <shoal/control.h>
 #include <shoal/coordination.h>
 #include <shoal/coordinator.h>

@@ -32,6 +32,7 @@
 #include <shoal/input.h>
 #include <shoal/layers.h>
 #include <shoal/log.h>
+#include <shoal/metrics.h>
 #include <shoal/op.h>
 #include <shoal/ops.h>
 #include <shoal/pipeline.h>

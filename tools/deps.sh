@@ -79,6 +79,16 @@ make_env() {
   say "could not install $*; tests that need it are skipped"
 }
 
+# The client of TensorFlow Serving: without what it depends on, which is there under another name.
+add_serving_api() {
+  [ -e "$SHOAL_TF_ENV/.ready" ] || return 0
+  "$SHOAL_TF_ENV/bin/python" -c \
+    'import sys; from importlib.util import find_spec; sys.exit(not find_spec("tensorflow_serving"))' && return 0
+  "$SHOAL_TF_ENV/bin/pip" install -q --disable-pip-version-check --no-deps \
+    "tensorflow-serving-api==$SHOAL_TF_VERSION" ||
+    say "could not install tensorflow-serving-api; tests that need it are skipped"
+}
+
 if_missing=
 for what in "$@"; do
   case $what in
@@ -89,7 +99,8 @@ for what in "$@"; do
       case $(uname -m) in
         x86_64) make_env "$SHOAL_TF_ENV" 11 "tensorflow-cpu==$SHOAL_TF_VERSION" ;;
         *) make_env "$SHOAL_TF_ENV" 11 "tensorflow==$SHOAL_TF_VERSION" ;;
-      esac ;;
+      esac
+      add_serving_api ;;
     newest)
       case $(uname -m) in
         x86_64) make_env "$SHOAL_TF_NEWEST_ENV" 99 tensorflow-cpu ;;

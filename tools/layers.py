@@ -17,7 +17,7 @@ import re
 import sys
 
 ORDER = ["base", "proto", "tensor", "graph", "math", "device", "collective", "runtime", "checkpoint", "data", "ops",
-         "rpc", "cluster", "train", "saved_model", "feed", "strategy", "columns", "estimator", "word2vec",
+         "rpc", "cluster", "train", "saved_model", "serving", "feed", "strategy", "columns", "estimator", "word2vec",
          "cli"]
 MAX_LINES = 1000
 MAX_MACRO = 18

@@ -25,6 +25,7 @@ int launch_main(int argc, char **argv);
 int bench_main(int argc, char **argv);
 int tfrecord_main(int argc, char **argv);
 int saved_model_main(int argc, char **argv);
+int serve_main(int argc, char **argv);
 int word2vec_main(int argc, char **argv);
 
 /* Runs the action that argv[1] names, with what stands behind it; help on --help, or when there is none such.

@@ -17,6 +17,7 @@ static const struct subcommand subcommands[] = {
     {"launch", "run a program as a whole cluster, on this machine or on several", launch_main},
     {"tfrecord", "print, count, check and make files of records", tfrecord_main, .prints = true},
     {"saved_model", "show SavedModels and run them", saved_model_main, .prints = true},
+    {"serve", "answer requests to models, in place of TensorFlow Serving", serve_main},
     {"word2vec", "make vectors of the words of a text, and ask for the nearest", word2vec_main},
     {"bench", "measure what processes of this host do together", bench_main, .prints = true},
 };

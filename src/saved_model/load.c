@@ -205,6 +205,16 @@ shoal_status model_signature(const shoal_saved_model *m, const char *key, const 
                    meant ? meant : "", meant ? "'?" : "");
 }
 
+shoal_status saved_model_ask(const shoal_saved_model *m, const shoal_signature *s, const shoal_run_options *options,
+                             const char *const *keys, shoal_tensor *const *values, int n,
+                             const char *const *output_keys, shoal_tensor **outputs, int n_outputs) {
+  const char **names = mem_zalloc((size_t)n + (size_t)n_outputs + 1, sizeof *names);
+  shoal_status e = look_up(s, keys, values, n, output_keys, n_outputs, names);
+  if (!e) e = shoal_session_run(m->session, options, names, values, n, names + n, outputs, n_outputs, NULL, 0, NULL);
+  free((void *)names);
+  return e;
+}
+
 shoal_status shoal_saved_model_run(const shoal_saved_model *m, const char *signature, const char *const *keys,
                                    shoal_tensor *const *values, int n, const char *const *output_keys,
                                    shoal_tensor **outputs, int n_outputs) {
@@ -215,9 +225,5 @@ shoal_status shoal_saved_model_run(const shoal_saved_model *m, const char *signa
   GIVEN_ARRAY(outputs, n_outputs);
   const shoal_signature *s;
   TRY(model_signature(m, signature, &s));
-  const char **names = mem_zalloc((size_t)n + (size_t)n_outputs + 1, sizeof *names);
-  shoal_status e = look_up(s, keys, values, n, output_keys, n_outputs, names);
-  if (!e) e = shoal_session_run(m->session, NULL, names, values, n, names + n, outputs, n_outputs, NULL, 0, NULL);
-  free((void *)names);
-  return e;
+  return saved_model_ask(m, s, NULL, keys, values, n, output_keys, outputs, n_outputs);
 }

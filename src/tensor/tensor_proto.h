@@ -4,6 +4,7 @@
  * the end. Both are read; which is written depends on who will read it:
  *   tensor_proto_encode   tensor_content: feeds, fetches, transfers
  *   tensor_proto_compact  typed values, repeats cut, raw bytes where shorter: attributes of nodes
+ *   tensor_proto_fields   typed values, all of them: for clients who read those alone (TensorFlow Serving's)
  *   tensor_proto_header   all but the raw bytes, for framing around the tensor's own buffer */
 #ifndef TENSOR_TENSOR_PROTO_H
 #define TENSOR_TENSOR_PROTO_H
@@ -33,6 +34,7 @@ shoal_status tensor_proto_decode_within(const void *data, size_t size, size_t *b
 
 shoal_status tensor_proto_encode(const struct tensor *t, struct text *out);
 shoal_status tensor_proto_compact(const struct tensor *t, struct text *out);
+shoal_status tensor_proto_fields(const struct tensor *t, struct text *out);
 /* Plain types only. What follows in the message is tensor_bytes(t) bytes from t->data. */
 void tensor_proto_header(const struct tensor *t, struct text *out);
 

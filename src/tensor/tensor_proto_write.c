@@ -91,52 +91,52 @@ shoal_status tensor_proto_encode(const struct tensor *t, struct text *out) {
 
 /* ---- the compact form ---- */
 
-static void put_typed(const struct tensor *t, struct text *out) {
+/* Element i of a type whose values travel as varints. */
+static uint64_t varint_at(const struct tensor *t, int64_t i) {
   const void *d = t->data;
-  size_t at;
   switch ((shoal_dtype)t->dtype) {
-    case SHOAL_FLOAT32: put_TensorProto_float_val_packed_n(out, d, 4); return;
-    case SHOAL_FLOAT64: put_TensorProto_double_val_packed_n(out, d, 8); return;
-    case SHOAL_COMPLEX64: put_TensorProto_scomplex_val_packed_n(out, d, 8); return;
-    case SHOAL_COMPLEX128: put_TensorProto_dcomplex_val_packed_n(out, d, 16); return;
-    default: break;
-  }
-  uint32_t packed = TensorProto_int_val_packed;
-  uint64_t v = 0;
-  switch ((shoal_dtype)t->dtype) {
-    case SHOAL_INT64:
-      packed = TensorProto_int64_val_packed;
-      v = (uint64_t) * (const int64_t *)d;
-      break;
-    case SHOAL_UINT64:
-      packed = TensorProto_uint64_val_packed;
-      v = *(const uint64_t *)d;
-      break;
-    case SHOAL_UINT32:
-      packed = TensorProto_uint32_val_packed;
-      v = *(const uint32_t *)d;
-      break;
-    case SHOAL_BOOL:
-      packed = TensorProto_bool_val_packed;
-      v = *(const uint8_t *)d;
-      break;
+    case SHOAL_INT64: return (uint64_t)((const int64_t *)d)[i];
+    case SHOAL_UINT64: return ((const uint64_t *)d)[i];
+    case SHOAL_UINT32: return ((const uint32_t *)d)[i];
     case SHOAL_FLOAT16:
     case SHOAL_BFLOAT16:
-      packed = TensorProto_half_val_packed;
-      v = *(const uint16_t *)d;
-      break;
     case SHOAL_UINT16:
-    case SHOAL_QUINT16: v = *(const uint16_t *)d; break;
+    case SHOAL_QUINT16: return ((const uint16_t *)d)[i];
+    case SHOAL_BOOL:
     case SHOAL_UINT8:
-    case SHOAL_QUINT8: v = *(const uint8_t *)d; break;
+    case SHOAL_QUINT8: return ((const uint8_t *)d)[i];
     case SHOAL_INT16:
-    case SHOAL_QINT16: v = (uint64_t)(int64_t) * (const int16_t *)d; break;
+    case SHOAL_QINT16: return (uint64_t)(int64_t)((const int16_t *)d)[i];
     case SHOAL_INT8:
-    case SHOAL_QINT8: v = (uint64_t)(int64_t) * (const int8_t *)d; break;
-    default: v = (uint64_t)(int64_t) * (const int32_t *)d; break;
+    case SHOAL_QINT8: return (uint64_t)(int64_t)((const int8_t *)d)[i];
+    default: return (uint64_t)(int64_t)((const int32_t *)d)[i];
   }
-  at = wire_open(out, packed);
-  wire_put_varint(out, v);
+}
+
+static uint32_t varint_tag(shoal_dtype t) {
+  switch (t) {
+    case SHOAL_INT64: return TensorProto_int64_val_packed;
+    case SHOAL_UINT64: return TensorProto_uint64_val_packed;
+    case SHOAL_UINT32: return TensorProto_uint32_val_packed;
+    case SHOAL_BOOL: return TensorProto_bool_val_packed;
+    case SHOAL_FLOAT16:
+    case SHOAL_BFLOAT16: return TensorProto_half_val_packed;
+    default: return TensorProto_int_val_packed;
+  }
+}
+
+/* The first n elements, of a plain type. */
+static void put_typed(const struct tensor *t, int64_t n, struct text *out) {
+  size_t bytes = (size_t)n * dtype_size((shoal_dtype)t->dtype);
+  switch ((shoal_dtype)t->dtype) {
+    case SHOAL_FLOAT32: put_TensorProto_float_val_packed_n(out, t->data, bytes); return;
+    case SHOAL_FLOAT64: put_TensorProto_double_val_packed_n(out, t->data, bytes); return;
+    case SHOAL_COMPLEX64: put_TensorProto_scomplex_val_packed_n(out, t->data, bytes); return;
+    case SHOAL_COMPLEX128: put_TensorProto_dcomplex_val_packed_n(out, t->data, bytes); return;
+    default: break;
+  }
+  size_t at = wire_open(out, varint_tag((shoal_dtype)t->dtype));
+  for (int64_t i = 0; i < n; i++) wire_put_varint(out, varint_at(t, i));
   wire_end(out, at);
 }
 
@@ -146,16 +146,26 @@ static bool all_equal(const struct tensor *t) {
   return t->n > 0 && memcmp(t->data, (const char *)t->data + width, bytes - width) == 0;
 }
 
-shoal_status tensor_proto_compact(const struct tensor *t, struct text *out) {
-  if (!tensor_valid(t)) return NULL;
+/* Of plain types the first n elements. */
+static shoal_status put_fields(const struct tensor *t, int64_t n, struct text *out) {
   shoal_dtype dtype = (shoal_dtype)t->dtype;
-  if (dtype_plain(dtype) && !all_equal(t)) return tensor_proto_encode(t, out);
   put_TensorProto_dtype(out, t->dtype);
   put_shape(t, out);
   if (dtype_plain(dtype)) {
-    put_typed(t, out);
+    if (n) put_typed(t, n, out);
     return NULL;
   }
   if (dtype == SHOAL_STRING) return put_list(t, TensorProto_string_val, 0, out);
   return put_list(t, dtype == SHOAL_RESOURCE ? TensorProto_resource_handle_val : TensorProto_variant_val, 0, out);
+}
+
+shoal_status tensor_proto_compact(const struct tensor *t, struct text *out) {
+  if (!tensor_valid(t)) return NULL;
+  shoal_dtype dtype = (shoal_dtype)t->dtype;
+  if (dtype_plain(dtype) && !all_equal(t)) return tensor_proto_encode(t, out);
+  return put_fields(t, 1, out);
+}
+
+shoal_status tensor_proto_fields(const struct tensor *t, struct text *out) {
+  return tensor_valid(t) ? put_fields(t, t->n, out) : NULL;
 }

@@ -1,0 +1,199 @@
+/* See service.h. A Predict runs on the thread of its handler: the transport bounds how many of these there are, for all
+ * and for one connection, and has others for the network (rpc/loop.h). */
+#include "serving/service.h"
+
+#include <string.h>
+
+#include "cluster/request_parts.h"
+#include "proto/any.wire.h"
+#include "proto/error_codes.wire.h"
+#include "proto/meta_graph.wire.h"
+#include "proto/serving.wire.h"
+#include "rpc/loop.h"
+#include "serving/predict.h"
+#include "tensor/tensor_proto.h"
+
+static shoal_status check_end(enum wire_step step, const char *message) {
+  return step == WIRE_BROKEN ? INVALID("%s does not parse as a protocol buffer", message) : NULL;
+}
+
+/* All requests have their spec in a field of one number: tag. */
+static shoal_status read_spec(struct wire m, uint32_t tag, const char *message, struct model_spec *out) {
+  struct wire_field f;
+  enum wire_step step;
+  struct wire spec = wire_from("", 0);
+  bool found = false;
+  while ((step = wire_next(&m, &f)) == WIRE_FIELD)
+    if (f.tag == tag) {
+      spec = wire_inside(&f);
+      found = true;
+    }
+  TRY(check_end(step, message));
+  if (!found) return INVALID("Missing ModelSpec");
+  return model_spec_read(spec, out);
+}
+
+/* ---- Predict ---- */
+
+static bool room_for(void *call, size_t bytes) { return rpc_call_unpacks(call, bytes); }
+
+static shoal_status run_predict(struct service *s, struct rpc_call *c, struct query *q, struct rpc_message **out) {
+  struct wire m;
+  struct model_spec spec;
+  TRY(request_read(c, &m));
+  TRY(read_spec(m, PredictRequest_model_spec, "PredictRequest", &spec));
+  TRY(query_find(q, s->catalog, &spec));
+  TRY(predict_read(q, m, room_for, c));
+  q->deadline = rpc_call_deadline(c);
+  rpc_loop_hand_over();
+  TRY(query_run(q));
+  return predict_response(q, out);
+}
+
+static void predict(struct rpc_call *c, void *arg) {
+  struct query q = {0};
+  struct rpc_message *out = NULL;
+  shoal_status s = run_predict(arg, c, &q, &out);
+  query_release(&q);
+  if (s) rpc_call_fail(c, s);
+  else rpc_call_reply(c, out);
+}
+
+/* ---- GetModelMetadata ---- */
+
+static void put_value(struct text *t, uint32_t tag, const shoal_signature_value *v) {
+  size_t entry = wire_open(t, tag);
+  put_SignatureDef_InputsEntry_key(t, v->key);
+  size_t value = begin_SignatureDef_InputsEntry_value(t);
+  if (v->tensor) put_TensorInfo_name(t, v->tensor);
+  put_TensorInfo_dtype(t, (int)v->dtype);
+  struct shape shape = shape_unknown_of_rank(v->rank);
+  for (int i = 0; i < v->rank; i++) shape.dims[i] = v->dims[i];
+  size_t at = begin_TensorInfo_tensor_shape(t);
+  shape_proto_encode(&shape, t);
+  wire_end(t, at);
+  wire_end(t, value);
+  wire_end(t, entry);
+}
+
+static void put_signatures(struct text *t, const shoal_saved_model *m) {
+  const shoal_signature *s;
+  for (int i = 0; (s = shoal_saved_model_signature_at(m, i)); i++) {
+    size_t entry = begin_SignatureDefMap_signature_def(t);
+    put_SignatureDefMap_SignatureDefEntry_key(t, s->key);
+    size_t value = begin_SignatureDefMap_SignatureDefEntry_value(t);
+    for (int k = 0; k < s->n_inputs; k++) put_value(t, SignatureDef_inputs, s->inputs[k]);
+    for (int k = 0; k < s->n_outputs; k++) put_value(t, SignatureDef_outputs, s->outputs[k]);
+    put_SignatureDef_method_name(t, s->method);
+    wire_end(t, value);
+    wire_end(t, entry);
+  }
+}
+
+static void put_metadata(struct text *t, const struct servable *s) {
+  size_t spec = begin_GetModelMetadataResponse_model_spec(t);
+  model_spec_put(t, s->name, s->version, NULL);
+  wire_end(t, spec);
+  size_t entry = begin_GetModelMetadataResponse_metadata(t);
+  put_GetModelMetadataResponse_MetadataEntry_key(t, "signature_def");
+  size_t any = begin_GetModelMetadataResponse_MetadataEntry_value(t);
+  put_Any_type_url(t, "type.googleapis.com/tensorflow.serving.SignatureDefMap");
+  size_t value = wire_open(t, Any_value);
+  put_signatures(t, s->model);
+  wire_end(t, value);
+  wire_end(t, any);
+  wire_end(t, entry);
+}
+
+static shoal_status check_fields(struct wire m) {
+  bool any = false;
+  for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;) {
+    if (f.tag != GetModelMetadataRequest_metadata_field) continue;
+    struct chars name = {(const char *)f.data, f.size};
+    if (!slice_is(name, "signature_def")) return INVALID("Metadata field %s is not supported", SLICE_CSTR(name));
+    any = true;
+  }
+  return any ? NULL : INVALID("GetModelMetadataRequest must specify at least one metadata_field");
+}
+
+static shoal_status read_metadata(struct service *s, struct rpc_call *c, struct text *out) {
+  struct wire m;
+  struct model_spec spec;
+  struct servable *found;
+  TRY(request_read(c, &m));
+  TRY(read_spec(m, GetModelMetadataRequest_model_spec, "GetModelMetadataRequest", &spec));
+  TRY(check_fields(m));
+  TRY(catalog_find(s->catalog, &spec, &found));
+  put_metadata(out, found);
+  servable_unref(found);
+  return NULL;
+}
+
+static void get_model_metadata(struct rpc_call *c, void *arg) {
+  struct text out = {0};
+  shoal_status s = read_metadata(arg, c, &out);
+  rpc_call_answer(c, s, &out);
+}
+
+/* ---- GetModelStatus ---- */
+
+static void put_status(void *arg, const struct version_status *v) {
+  struct text *t = arg, words = {0};
+  size_t at = begin_GetModelStatusResponse_model_version_status(t);
+  put_ModelVersionStatus_version(t, v->version);
+  put_ModelVersionStatus_state(t, v->state);
+  size_t status = begin_ModelVersionStatus_status(t);
+  if (v->code) put_StatusProto_error_code(t, (int)v->code);
+  text_add_utf8(&words, v->message, strlen(v->message));
+  if (words.n) put_StatusProto_error_message(t, text_cstr(&words));
+  text_release(&words);
+  wire_end(t, status);
+  wire_end(t, at);
+}
+
+static shoal_status read_status(struct service *s, struct rpc_call *c, struct text *out) {
+  struct wire m;
+  struct model_spec spec;
+  TRY(request_read(c, &m));
+  TRY(read_spec(m, GetModelStatusRequest_model_spec, "GetModelStatusRequest", &spec));
+  return catalog_status(s->catalog, &spec, put_status, out);
+}
+
+static void get_model_status(struct rpc_call *c, void *arg) {
+  struct text out = {0};
+  shoal_status s = read_status(arg, c, &out);
+  rpc_call_answer(c, s, &out);
+}
+
+/* ---- HandleReloadConfigRequest ---- */
+
+static void reloaded(void *call, shoal_status s) {
+  struct text out = {0};
+  size_t at = begin_ReloadConfigResponse_status(&out);
+  put_StatusProto_error_code(&out, Code_OK);
+  wire_end(&out, at);
+  rpc_call_answer(call, s, &out);
+}
+
+static void handle_reload_config(struct rpc_call *c, void *arg) {
+  struct service *service = arg;
+  struct models_config config = {0};
+  struct wire m, inside;
+  shoal_status s = request_read(c, &m);
+  if (!s && !find_ReloadConfigRequest_config(m, &inside)) s = INVALID("ReloadConfigRequest has no config");
+  if (!s) s = models_config_read(&config, inside);
+  if (!s) {
+    catalog_reload(service->catalog, &config, reloaded, c);
+    return;
+  }
+  models_config_release(&config);
+  rpc_call_fail(c, s);
+}
+
+const struct rpc_method service_methods[] = {
+    {"/tensorflow.serving.PredictionService/Predict", predict},
+    {"/tensorflow.serving.PredictionService/GetModelMetadata", get_model_metadata},
+    {"/tensorflow.serving.ModelService/GetModelStatus", get_model_status},
+    {"/tensorflow.serving.ModelService/HandleReloadConfigRequest", handle_reload_config},
+};
+const int service_n_methods = (int)COUNT_OF(service_methods);

@@ -1,0 +1,126 @@
+"""A `shoal serve` for tests, with clients of its services, and models to be served."""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import cluster
+import tap
+
+
+class Server:
+    """with Server("--model_base_path=DIR") as s: s.predict(...)"""
+
+    def __init__(self, *flags, env=None, want=0):
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([cluster.SHOAL, "serve", "--port=0", *flags], stdout=subprocess.PIPE,
+                                        stderr=self.errors, text=True, env={**os.environ, **(env or {})})
+        self.lines, self.port, self.rest = [], None, None
+        rest = any(f.startswith("--rest_api_port") for f in flags)
+        while self.port is None or (rest and self.rest is None):
+            line = self.process.stdout.readline()
+            if not line:
+                raise AssertionError(f"the server ended with {self.process.wait()}: {self.said()}")
+            self.lines.append(line)
+            m = re.match(r"(?:listening on grpc|REST at http)://.*:(\d+)", line)
+            if m and line.startswith("REST"):
+                self.rest = int(m.group(1))
+            elif m:
+                self.port = int(m.group(1))
+
+    def said(self):
+        self.errors.seek(0)
+        return self.errors.read()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self, sig=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(sig)
+        code = self.process.wait(cluster.PATIENCE)
+        self.process.stdout.close()
+        return code
+
+    def alive(self):
+        return self.process.poll() is None
+
+
+def api():
+    """TensorFlow Serving's own client."""
+    try:
+        from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction
+    except ImportError:
+        raise tap.Skip("there is no tensorflow-serving-api: make deps") from None
+    from tensorflow_serving.apis import model_service_pb2_grpc as model
+    return prediction, model
+
+
+class Client:
+    def __init__(self, port, credentials=None, target=None):
+        import grpc
+        prediction, model = api()
+        options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+        target = target or f"localhost:{port}"
+        self.channel = (grpc.secure_channel(target, credentials, options) if credentials
+                        else grpc.insecure_channel(target, options))
+        self.prediction = prediction.PredictionServiceStub(self.channel)
+        self.model = model.ModelServiceStub(self.channel)
+
+    def spec(self, to, name="default", version=None, label=None, signature=None):
+        to.model_spec.name = name
+        if version is not None:
+            to.model_spec.version.value = version
+        if label is not None:
+            to.model_spec.version_label = label
+        if signature is not None:
+            to.model_spec.signature_name = signature
+        return to
+
+    def predict(self, inputs, outputs=(), timeout=cluster.PATIENCE, **spec):
+        """(version, {key: array})"""
+        import tensorflow as tf
+        from tensorflow_serving.apis import predict_pb2
+        r = self.spec(predict_pb2.PredictRequest(), **spec)
+        for key, value in inputs.items():
+            r.inputs[key].CopyFrom(value if hasattr(value, "SerializeToString")
+                                   else tf.make_tensor_proto(value))
+        r.output_filter.extend(outputs)
+        got = self.prediction.Predict(r, timeout=timeout)
+        return got.model_spec.version.value, {k: tf.make_ndarray(v) for k, v in got.outputs.items()}
+
+    def states(self, **spec):
+        """{version: state}"""
+        from tensorflow_serving.apis import get_model_status_pb2
+        got = self.model.GetModelStatus(self.spec(get_model_status_pb2.GetModelStatusRequest(), **spec))
+        return {v.version: get_model_status_pb2.ModelVersionStatus.State.Name(v.state)
+                for v in got.model_version_status}
+
+
+def half_plus(path, version, add=2.0):
+    """y = x / 2 + add as base/VERSION, which appears whole."""
+    import tensorflow as tf
+
+    class Half(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.half, self.add = tf.Variable(0.5), tf.Variable(add)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+        def __call__(self, x):
+            return {"y": x * self.half + self.add}
+
+    m = Half()
+    beside = os.path.join(path, f"being-written-{version}")
+    tf.saved_model.save(m, beside, signatures={"serving_default": m.__call__})
+    os.rename(beside, os.path.join(path, str(version)))
+
+
+def remove(path, version):
+    shutil.rmtree(os.path.join(path, str(version)))

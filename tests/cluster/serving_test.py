@@ -1,0 +1,305 @@
+"""`shoal serve` asked by TensorFlow Serving's own client: answers, versions that come and go, several models, labels,
+errors, the end.
+
+# needs: tensorflow
+"""
+import os
+import sys
+import tempfile
+import threading
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "interop")]
+
+import grpc
+import numpy as np
+import tensorflow as tf
+
+import cluster
+import model_server
+import tap
+from model_server import Client, Server, half_plus
+
+X = np.array([1.0, 2.0, 5.0], np.float32)
+
+
+def fails(call, code, words=""):
+    try:
+        call()
+    except grpc.RpcError as e:
+        assert e.code() == code and words in e.details(), (e.code(), e.details())
+        return
+    raise AssertionError("it should have failed")
+
+
+def in_folder(test):
+    def body():
+        model_server.api()
+        with tempfile.TemporaryDirectory() as folder:
+            test(folder)
+    return body
+
+
+@in_folder
+def test_predict(folder):
+    half_plus(folder, 1)
+    with Server(f"--model_base_path={folder}", "--model_name=half") as s:
+        c = Client(s.port)
+        version, got = c.predict({"x": X}, name="half")
+        assert version == 1 and np.array_equal(got["y"], X / 2 + 2), got
+        version, got = c.predict({"x": X}, name="half", version=1, signature="serving_default", outputs=["y"])
+        assert np.array_equal(got["y"], X / 2 + 2)
+        large = np.arange(1000000, dtype=np.float32)
+        assert np.array_equal(c.predict({"x": large}, name="half")[1]["y"], large / 2 + 2)
+        assert s.stop() == 0, s.said()
+
+
+class Types(tf.Module):
+    """Gives back what it is given, in every type."""
+
+    TYPES = [tf.float32, tf.float64, tf.int32, tf.int64, tf.uint8, tf.int8, tf.int16, tf.uint16, tf.uint32, tf.uint64,
+             tf.bool, tf.string, tf.float16, tf.complex64]
+
+    @tf.function
+    def give_back(self, **kwargs):
+        return {k + "_out": tf.identity(v) for k, v in kwargs.items()}
+
+    def save(self, folder):
+        specs = {t.name: tf.TensorSpec(None, t, t.name) for t in self.TYPES}
+        tf.saved_model.save(self, folder, signatures=self.give_back.get_concrete_function(**specs))
+
+
+@in_folder
+def test_types(folder):
+    Types().save(os.path.join(folder, "7"))
+    values = {t.name: np.array([[0, 1], [1, 100]]).astype(t.as_numpy_dtype) for t in Types.TYPES if t != tf.string}
+    values["string"] = np.array([b"", b"a\xff", b"a longer text than sixteen bytes"], object)
+    with Server(f"--model_base_path={folder}") as s:
+        version, got = Client(s.port).predict(values)
+        assert version == 7
+        for k, v in values.items():
+            assert np.array_equal(got[k + "_out"], v) and got[k + "_out"].dtype == v.dtype, (k, got[k + "_out"])
+
+
+@in_folder
+def test_typed_fields(folder):
+    """Clients read float_val, not raw bytes."""
+    from tensorflow_serving.apis import predict_pb2
+    half_plus(folder, 1)
+    with Server(f"--model_base_path={folder}") as s:
+        c = Client(s.port)
+        for n in 3, 5000:
+            r = c.spec(predict_pb2.PredictRequest())
+            r.inputs["x"].CopyFrom(tf.make_tensor_proto(np.zeros(n, np.float32)))
+            got = c.prediction.Predict(r)
+            assert len(got.outputs["y"].float_val) == n and not got.outputs["y"].tensor_content
+            assert got.model_spec.name == "default" and got.model_spec.signature_name == "serving_default"
+
+
+@in_folder
+def test_metadata(folder):
+    from tensorflow_serving.apis import get_model_metadata_pb2
+    half_plus(folder, 3)
+    with Server(f"--model_base_path={folder}") as s:
+        c = Client(s.port)
+        ask = c.spec(get_model_metadata_pb2.GetModelMetadataRequest(), version=3)
+        fails(lambda: c.prediction.GetModelMetadata(ask), grpc.StatusCode.INVALID_ARGUMENT, "at least one")
+        ask.metadata_field.append("signature_def")
+        got = c.prediction.GetModelMetadata(ask)
+        assert got.model_spec.name == "default" and got.model_spec.version.value == 3
+        sigs = get_model_metadata_pb2.SignatureDefMap()
+        assert got.metadata["signature_def"].Unpack(sigs)
+        mine = sigs.signature_def["serving_default"]
+        theirs = tf.saved_model.load(os.path.join(folder, "3")).signatures["serving_default"]
+        assert mine.inputs["x"].dtype == tf.float32.as_datatype_enum and mine.inputs["x"].name
+        assert [d.size for d in mine.inputs["x"].tensor_shape.dim] == [-1]
+        assert set(mine.outputs) == set(theirs.structured_outputs)
+        assert mine.method_name == "tensorflow/serving/predict"
+        ask.metadata_field.append("weights")
+        fails(lambda: c.prediction.GetModelMetadata(ask), grpc.StatusCode.INVALID_ARGUMENT, "weights")
+
+
+@in_folder
+def test_versions_swap_under_load(folder):
+    """While four clients ask without a pause, versions come, and go, and come back: no request fails."""
+    half_plus(folder, 1, add=1.0)
+    half_plus(folder, 20, add=20.0)
+    os.rename(os.path.join(folder, "20"), os.path.join(folder, "later"))
+    with Server(f"--model_base_path={folder}") as s:
+        seen, wrong, over = set(), [], threading.Event()
+
+        def ask():
+            c = Client(s.port)
+            while not over.is_set():
+                try:
+                    version, got = c.predict({"x": X})
+                    if not np.array_equal(got["y"], X / 2 + version):
+                        wrong.append((version, got))
+                    seen.add(version)
+                except grpc.RpcError as e:
+                    wrong.append(e)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for t in threads:
+            t.start()
+        c = Client(s.port)
+        cluster.until(lambda: 1 in seen)
+        os.rename(os.path.join(folder, "later"), os.path.join(folder, "20"))
+        cluster.until(lambda: 20 in seen)
+        cluster.until(lambda: c.states() == {1: "END", 20: "AVAILABLE"}, what=lambda: str(c.states()))
+        fails(lambda: c.predict({"x": X}, version=1), grpc.StatusCode.NOT_FOUND, "Specific(default, 1)")
+        os.rename(os.path.join(folder, "20"), os.path.join(folder, "later"))
+        seen.clear()
+        cluster.until(lambda: 1 in seen)
+        over.set()
+        for t in threads:
+            t.join()
+        assert not wrong, wrong[:3]
+        assert s.stop() == 0
+
+
+@in_folder
+def test_a_version_that_cannot_be_loaded(folder):
+    """It is told of, and the one before stays."""
+    half_plus(folder, 1, add=1.0)
+    with Server(f"--model_base_path={folder}", "--load_retry_interval_micros=1000") as s:
+        c = Client(s.port)
+        os.makedirs(os.path.join(folder, "2"))
+        with open(os.path.join(folder, "2", "saved_model.pb"), "wb") as f:
+            f.write(b"\xff" * 100)
+        cluster.until(lambda: c.states().get(2) == "END")
+        assert c.predict({"x": X})[0] == 1 and c.states()[1] == "AVAILABLE"
+        from tensorflow_serving.apis import get_model_status_pb2
+        got = c.model.GetModelStatus(c.spec(get_model_status_pb2.GetModelStatusRequest(), version=2))
+        assert got.model_version_status[0].status.error_code and "saved_model.pb" in str(got), got
+        half_plus(folder, 3, add=3.0)
+        cluster.until(lambda: c.predict({"x": X})[0] == 3)
+
+
+@in_folder
+def test_several_models_and_labels(folder):
+    from google.protobuf import text_format
+    from tensorflow_serving.apis import model_management_pb2
+    a, b = os.path.join(folder, "a"), os.path.join(folder, "b")
+    for path, versions in (a, (1, 2, 3)), (b, (5,)):
+        os.makedirs(path)
+        for v in versions:
+            half_plus(path, v, add=float(v))
+    config = os.path.join(folder, "models.config")
+    with open(config, "w") as f:
+        f.write(f"""
+model_config_list {{
+  config {{ name: "a" base_path: "{a}" model_platform: "tensorflow"
+            model_version_policy {{ specific {{ versions: 1 versions: 3 }} }}
+            version_labels {{ key: "stable" value: 1 }} version_labels {{ key: "canary" value: 3 }} }}
+  config {{ name: "b" base_path: "{b}" model_platform: "tensorflow" }}
+}}""")
+    with Server(f"--model_config_file={config}") as s:
+        c = Client(s.port)
+        assert c.states(name="a") == {1: "AVAILABLE", 3: "AVAILABLE"}
+        assert c.predict({"x": X}, name="a")[0] == 3 and c.predict({"x": X}, name="b")[0] == 5
+        assert c.predict({"x": X}, name="a", label="stable")[0] == 1
+        assert c.predict({"x": X}, name="a", label="canary")[0] == 3
+        fails(lambda: c.predict({"x": X}, name="a", label="beta"), grpc.StatusCode.INVALID_ARGUMENT,
+              "Unrecognized servable version label: beta")
+        fails(lambda: c.predict({"x": X}, name="a", version=2), grpc.StatusCode.NOT_FOUND)
+        fails(lambda: c.predict({"x": X}, name="c"), grpc.StatusCode.NOT_FOUND, "Latest(c)")
+
+        def reload(text):
+            r = model_management_pb2.ReloadConfigRequest()
+            text_format.Parse(text, r.config)
+            return c.model.HandleReloadConfigRequest(r, timeout=cluster.PATIENCE)
+
+        got = reload(f'model_config_list {{ config {{ name: "c" base_path: "{a}" model_platform: "tensorflow" '
+                     'model_version_policy { all {} } version_labels { key: "old" value: 2 } } }')
+        assert got.status.error_code == 0
+        assert c.predict({"x": X}, name="c", label="old")[0] == 2
+        fails(lambda: c.predict({"x": X}, name="b"), grpc.StatusCode.NOT_FOUND)
+        fails(lambda: reload('model_config_list { config { name: "d" base_path: "/nowhere" } }'),
+              grpc.StatusCode.UNKNOWN, "1 servable(s) did not become available: {{name: d}}")
+        fails(lambda: reload('model_config_list { config { name: "d" } }'), grpc.StatusCode.INVALID_ARGUMENT,
+              "it has no base_path")
+        fails(lambda: reload(f'model_config_list {{ config {{ name: "a" base_path: "{a}" '
+                             'version_labels { key: "x" value: 9 } } }'), grpc.StatusCode.FAILED_PRECONDITION,
+              "label 'x' to version 9")
+        assert s.alive()
+
+
+@in_folder
+def test_wrong_requests(folder):
+    from tensorflow_serving.apis import predict_pb2
+    half_plus(folder, 1)
+    with Server(f"--model_base_path={folder}", "--max_request_bytes=1000000") as s:
+        c = Client(s.port)
+        bad = grpc.StatusCode.INVALID_ARGUMENT
+        fails(lambda: c.predict({}), bad, "Missing but required: {x}")
+        fails(lambda: c.predict({"x": X, "z": X}), bad, "not found in signature: z")
+        fails(lambda: c.predict({"x": X.astype(np.float64)}), bad, "input 'x'")
+        fails(lambda: c.predict({"x": X.reshape(3, 1)}), bad, "input 'x'")
+        fails(lambda: c.predict({"x": X}, outputs=["q"]), bad, "not found in signature: q")
+        fails(lambda: c.predict({"x": X}, outputs=["y", "y"]), bad, "duplicate output tensor alias: y")
+        fails(lambda: c.predict({"x": X}, signature="other"), grpc.StatusCode.FAILED_PRECONDITION,
+              'Serving signature key "other" not found.')
+        fails(lambda: c.predict({"x": X}, name=""), bad, "ModelSpec has no name specified.")
+        fails(lambda: c.prediction.Predict(predict_pb2.PredictRequest()), bad, "Missing ModelSpec")
+        fails(lambda: c.predict({"x": np.zeros(1000000, np.float32)}), grpc.StatusCode.RESOURCE_EXHAUSTED)
+        broken = tf.make_tensor_proto(X)
+        broken.tensor_content, broken.tensor_shape.dim[0].size = b"", 1 << 60
+        fails(lambda: c.predict({"x": broken}), grpc.StatusCode.RESOURCE_EXHAUSTED, "input 'x'")
+        raw = c.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        for bytes_ in b"\xff", b"\x0a\xff", b"\x0a\x05\xff\xff\xff\xff\xff", os.urandom(1000):
+            fails(lambda: raw(bytes_), bad)
+        fails(lambda: c.channel.unary_unary("/tensorflow.serving.PredictionService/Nothing")(b""),
+              grpc.StatusCode.UNIMPLEMENTED)
+        assert c.predict({"x": X})[0] == 1 and s.alive()
+
+
+class Slow(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32, "n")])
+    def count(self, n):
+        return {"n": tf.while_loop(lambda i: i < n, lambda i: [i + 1], [0])[0]}
+
+
+@in_folder
+def test_deadline_and_graceful_end(folder):
+    m = Slow()
+    tf.saved_model.save(m, os.path.join(folder, "1"), signatures=m.count)
+    with Server(f"--model_base_path={folder}") as s:
+        c = Client(s.port)
+        fails(lambda: c.predict({"n": np.int32(2000000000)}, timeout=0.5), grpc.StatusCode.DEADLINE_EXCEEDED)
+        begin = time.time()
+        c.predict({"n": np.int32(100000)})
+        much = np.int32(min(2e9, 3e5 / max(time.time() - begin, 1e-3)))
+        got = []
+        t = threading.Thread(target=lambda: got.append(c.predict({"n": much})))
+        t.start()
+        time.sleep(0.5)
+        assert s.stop() == 0
+        t.join()
+        assert got and got[0][1]["n"] == much, "a request that was under way was not answered"
+
+
+@in_folder
+def test_starts_that_fail(folder):
+    def start(*flags):
+        import subprocess
+        p = subprocess.run([cluster.SHOAL, "serve", "--port=0", *flags], capture_output=True, text=True,
+                           timeout=cluster.PATIENCE)
+        return p.returncode, p.stderr
+
+    assert start()[0] == 2
+    code, words = start(f"--model_base_path={folder}/none")
+    assert code == 1 and "is no folder" in words
+    os.makedirs(os.path.join(folder, "1"))
+    code, words = start(f"--model_base_path={folder}")
+    assert code == 1 and "there is no SavedModel" in words, (code, words)
+    with open(os.path.join(folder, "config"), "w") as f:
+        f.write("model_config_list { config { nam: 1 } }")
+    code, words = start(f"--model_config_file={folder}/config")
+    assert code == 2 and "nam" in words, (code, words)
+
+
+if __name__ == "__main__":
+    tap.main(globals())

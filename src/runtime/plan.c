@@ -288,10 +288,11 @@ static void once_first(struct compiler *c, struct shoal_node **topological, bool
 }
 
 /* A node without a kernel says so when it gets one. */
-static bool is_async(const struct compiler *c, const struct shoal_node *n) {
+static bool is_async(const struct compiler *c, const struct shoal_node *n, bool *early) {
   const struct kernel_def *def;
   shoal_status s = kernel_find(n, c->o->device->type->name, &def);
   shoal_status_free(s);
+  *early = !s && def->start && stages_wanted(n);
   return !s && def->start;
 }
 
@@ -299,15 +300,20 @@ static bool is_async(const struct compiler *c, const struct shoal_node *n) {
 static void cut(struct compiler *c, struct shoal_node **topological, int *segment) {
   enum { FRAMES = NODE_SWITCH | NODE_MERGE | NODE_ENTER | NODE_EXIT | NODE_NEXT };
   struct plan *p = c->p;
-  bool framed = false, waits = false;
+  bool framed = false, waits = false, any_early = false;
   for (int i = 0; i < p->n_nodes; i++) framed |= (control_flags(topological[i]) & FRAMES) != 0;
   if (!framed) {
-    bool *async = mem_zalloc((size_t)p->n_nodes, sizeof *async);
-    for (int i = 0; i < p->n_nodes; i++) waits |= is_async(c, topological[i]);
+    bool *async = mem_zalloc((size_t)p->n_nodes, sizeof *async), *early = mem_zalloc((size_t)p->n_nodes, sizeof *early);
+    for (int i = 0; i < p->n_nodes; i++) waits |= is_async(c, topological[i], &early[i]);
     once_first(c, topological, waits);
-    for (int i = 0; waits && i < p->n_nodes; i++) async[i] = is_async(c, c->order[i]);
+    for (int i = 0; waits && i < p->n_nodes; i++) {
+      async[i] = is_async(c, c->order[i], &early[i]);
+      any_early |= early[i];
+    }
     p->straight = segments_cut(p, c->order, async, c->g->nodes.n, segment);
+    if (p->straight && any_early) stages_cut(p, c->order, early, c->g->nodes.n, segment);
     free(async);
+    free(early);
   }
   if (p->straight) {
     segments_order(p, c->order, segment);

@@ -61,6 +61,7 @@ struct segment {
   int first, n;           /* its nodes */
   int call;               /* asynchronous: its number among those; else -1 */
   bool expensive;         /* has a node that is */
+  bool follows;           /* waits for the one before it, whose next stage it is: stages.c */
   int pending;            /* segments it waits for */
   int first_next, n_next; /* those that wait for it, in plan->nexts */
 };
@@ -140,6 +141,9 @@ void kernel_free(struct kernel *k); /* drops one reference */
 /* In the order in which they are called. nodes: [n_nodes] the plan's, the first n_once of which are in no segment;
  * segment: [n_nodes] is filled in. False: there are too many different sets of asynchronous nodes. */
 bool segments_cut(struct plan *p, struct shoal_node **nodes, const bool *async, size_t n_ids, int *segment);
+/* Cuts them further: stages.c. early: [n_nodes] whose inputs are wanted as soon as they can be had. */
+bool stages_wanted(const struct shoal_node *n);
+void stages_cut(struct plan *p, struct shoal_node **nodes, const bool *early, size_t n_ids, int *segment);
 void segments_order(struct plan *p, struct shoal_node **nodes, int *segment); /* the nodes of one stand together */
 void segments_link(struct plan *p, const int *segment);
 void segments_last_uses(struct plan *p, const int *segment);

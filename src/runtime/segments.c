@@ -162,6 +162,11 @@ void segments_link(struct plan *p, const int *segment) {
   for (int s = 0; s < p->n_segments; s++) {
     struct segment *from = &p->segments[s];
     from->first_next = (int)nexts.n;
+    if (s + 1 < p->n_segments && p->segments[s + 1].follows) {
+      seen[s + 1] = s + 1;
+      vec_push(&nexts, s + 1);
+      p->segments[s + 1].pending++;
+    }
     for (int i = from->first; i < from->first + from->n; i++) {
       const struct plan_node *n = &p->nodes[i];
       from->expensive |= (n->flags & NODE_EXPENSIVE) != 0;

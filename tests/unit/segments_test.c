@@ -294,6 +294,68 @@ static void what_a_constant_waits_for_its_readers_do(void **state) {
   shoal_graph_free(g);
 }
 
+/* ---- stages ---- */
+
+enum { LARGE = 1 << 15 };
+
+static void add_collective(struct text *t, const char *name, const char *in) {
+  text_addf(t, "node { name: '%s' op: 'CollectiveReduce' input: '%s' " FLOAT("T"), name, in);
+  text_adds(t, "attr { key: 'group_size' value { i: 1 } } attr { key: 'group_key' value { i: 1 } } ");
+  text_addf(t, "attr { key: 'instance_key' value { i: %d } } ", name[1]);
+  text_adds(t, "attr { key: 'merge_op' value { s: 'Add' } } attr { key: 'final_op' value { s: 'Id' } } ");
+  text_adds(t, "attr { key: 'subdiv_offsets' value { list { i: 0 } } } }\n");
+}
+
+static int segment_of(const struct plan *p, const char *name) {
+  for (int s = 0; s < p->n_segments; s++)
+    for (int i = 0; i < p->segments[s].n; i++)
+      if (!strcmp(p->nodes[p->segments[s].first + i].kernel->name, name)) return s;
+  return -1;
+}
+
+static bool waits_for(const struct plan *p, int segment, int other) {
+  for (int i = 0; i < p->segments[other].n_next; i++)
+    if (p->nexts[p->segments[other].first_next + i] == segment) return true;
+  return false;
+}
+
+/* A chain of four, of whose links the first and the third are to be sums; beside it what neither of them needs. */
+static void build_stages(struct text *def, int n) {
+  text_addf(def,
+            "node { name: 'c' op: 'Const' " FLOAT("dtype")
+            "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: %d } } float_val: 3 } } } }",
+            n);
+  add_node(def, "Neg", "n0", "input: \"c\"");
+  add_node(def, "Neg", "n1", "input: \"n0\"");
+  add_node(def, "Neg", "n2", "input: \"n1\"");
+  add_node(def, "Neg", "n3", "input: \"n2\"");
+  add_node(def, "Neg", "other", "input: \"c\"");
+  add_collective(def, "x2", "n2");
+  add_collective(def, "x0", "n0");
+}
+
+static void collectives_begin_as_soon_as_they_can(void **state) {
+  struct text def = {0};
+  struct setup s;
+  build_stages(&def, LARGE);
+  set_up(&s, &def);
+  struct plan *p = s.plan;
+  int first = segment_of(p, "n0"), second = segment_of(p, "n1"), third = segment_of(p, "n3");
+  assert_int_equal(p->n_segments, 5);
+  assert_true(first != second && second != third && first != third);
+  assert_int_equal(segment_of(p, "n2"), second);
+  assert_int_equal(segment_of(p, "other"), third); /* nobody waits for it */
+  int x0 = segment_of(p, "x0"), x2 = segment_of(p, "x2");
+  assert_true(waits_for(p, x0, first) && !waits_for(p, x0, second) && waits_for(p, x2, second));
+  assert_true(waits_for(p, second, first) && waits_for(p, third, second));
+  assert_true(!waits_for(p, second, x0) && !waits_for(p, third, x0) && !waits_for(p, third, x2));
+  take_down(&s);
+  build_stages(&def, LARGE / 4); /* small ones are begun together */
+  set_up(&s, &def);
+  assert_int_equal(s.plan->n_segments, 3);
+  take_down(&s);
+}
+
 /* ---- chains of those who wait ---- */
 
 enum { LINKS = 4000, SMALL_STACK = 512 << 10 };
@@ -362,4 +424,5 @@ static void a_chain_that_waits_in_a_dataflow(void **state) { chain_of_queues(tru
 
 RUN_TESTS(cmocka_unit_test(a_chain_that_waits), cmocka_unit_test(a_chain_that_waits_in_a_dataflow),
           cmocka_unit_test(in_any_order), cmocka_unit_test(side_by_side), cmocka_unit_test(dead_values),
-          cmocka_unit_test(errors_end_what_waits), cmocka_unit_test(what_a_constant_waits_for_its_readers_do))
+          cmocka_unit_test(errors_end_what_waits), cmocka_unit_test(collectives_begin_as_soon_as_they_can),
+          cmocka_unit_test(what_a_constant_waits_for_its_readers_do))

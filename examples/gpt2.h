@@ -17,6 +17,7 @@ struct gpt2 {
   shoal_dtype dtype;                            /* of activations; variables are float32 */
   double dropout;
   shoal_out seed; /* of dropout; node NULL: none */
+  bool untied;    /* logits have a table of their own, model/head [vocab, width] */
 };
 
 /* One copy of the model: over all tokens of a batch, or over one token that follows on others, whose keys and values
@@ -89,8 +90,8 @@ static inline shoal_out gpt2_mlp(const struct gpt2_copy *c, shoal_out x) {
 }
 
 static inline shoal_out gpt2_layer(const struct gpt2_copy *c, shoal_out h, int i) {
-  char name[16];
-  snprintf(name, sizeof name, "h%d", i);
+  char name[32];
+  snprintf(name, sizeof name, "model/h%d", i);
   shoal_push_scope(c->g, name);
   h = shoal_add_v2(c->g, h, gpt2_attention(c, gpt2_norm(c, h, "ln_1"), i));
   h = shoal_add_v2(c->g, h, gpt2_mlp(c, gpt2_norm(c, h, "ln_2")));
@@ -98,21 +99,36 @@ static inline shoal_out gpt2_layer(const struct gpt2_copy *c, shoal_out h, int i
   return h;
 }
 
-/* From tokens [batch, time] to what the last layer knows of each, [batch, time, width]; *table gets the tokens'. */
-static inline shoal_out gpt2_body(const struct gpt2_copy *c, shoal_out tokens, shoal_var *table) {
+/* The model's ends. Tokens [batch, time] to what the first layer gets, [batch, time, width]; *table gets the tokens'.
+ */
+static inline shoal_out gpt2_begin(const struct gpt2_copy *c, shoal_out tokens, shoal_var *table) {
   shoal_graph *g = c->g;
   const struct gpt2 *m = c->m;
-  shoal_push_scope(g, "model");
   shoal_out places = shoal_init_normal(g, SHOAL_FLOAT32, SHOAL_SHAPE(m->context, m->width), 0, 0.01);
-  shoal_var wpe = shoal_variable(g, "wpe", places);
-  *table = shoal_variable(g, "wte", shoal_init_normal(g, SHOAL_FLOAT32, SHOAL_SHAPE(m->vocab, m->width), 0, 0.02));
+  shoal_var wpe = shoal_variable(g, "model/wpe", places);
+  *table =
+      shoal_variable(g, "model/wte", shoal_init_normal(g, SHOAL_FLOAT32, SHOAL_SHAPE(m->vocab, m->width), 0, 0.02));
   shoal_out h = shoal_embedding(g, *table, tokens, m->dtype);
-  if (c->kept) h = shoal_add_v2(g, h, shoal_embedding(g, wpe, c->place, m->dtype));
-  else h = gpt2_drop(c, shoal_position_embedding(g, h, wpe));
-  for (int i = 0; i < (int)m->layers; i++) h = gpt2_layer(c, h, i);
-  h = gpt2_norm(c, h, "ln_f");
-  shoal_pop_scope(g);
-  return h;
+  if (c->kept) return shoal_add_v2(g, h, shoal_embedding(g, wpe, c->place, m->dtype));
+  return gpt2_drop(c, shoal_position_embedding(g, h, wpe));
+}
+
+/* What the last layer gives, to logits [..., vocab], by the tokens' table unless weights are untied. */
+static inline shoal_out gpt2_end(const struct gpt2_copy *c, shoal_out h, shoal_var table) {
+  shoal_graph *g = c->g;
+  const struct gpt2 *m = c->m;
+  h = gpt2_norm(c, h, "model/ln_f");
+  if (m->untied)
+    table =
+        shoal_variable(g, "model/head", shoal_init_normal(g, SHOAL_FLOAT32, SHOAL_SHAPE(m->vocab, m->width), 0, 0.02));
+  return shoal_embedding_logits(g, h, table);
+}
+
+static inline shoal_out gpt2_logits(const struct gpt2_copy *c, shoal_out tokens) {
+  shoal_var table;
+  shoal_out h = gpt2_begin(c, tokens, &table);
+  for (int i = 0; i < (int)c->m->layers; i++) h = gpt2_layer(c, h, i);
+  return gpt2_end(c, h, table);
 }
 
 /* For training: all tokens of a batch at once, each looks at those before it. */

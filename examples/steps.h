@@ -1,5 +1,5 @@
-/* The loop of programs that train large models in one process: a line every so many steps with loss, speed and memory,
- * a checkpoint at the end and when the program is told to stop (Ctrl-C), and on from there. */
+/* The loop of programs that train large models, in one process or under a strategy: a line every so many steps with
+ * loss, speed and memory, a checkpoint at the end and when the program is told to stop (Ctrl-C), and on from there. */
 #ifndef EXAMPLES_STEPS_H
 #define EXAMPLES_STEPS_H
 
@@ -11,6 +11,9 @@ struct steps {
   const char *device, *checkpoint_dir, *trace_dir, *unit; /* unit: of what a step consumes, "tokens" */
   struct save_flags save;
   int64_t last, log, consumed; /* steps to end at; steps between lines; units of a step */
+  shoal_strategy *strategy;    /* or NULL */
+  const shoal_server *server;  /* without a strategy: whose session it is; NULL: this process alone */
+  const char *label;           /* before each line: "worker 1: "; NULL: nothing */
 };
 #define STEPS_FLAGS(s)                                                                                            \
   flag_number("steps", "steps to end at; 0: no training", &(s).last, 0),                                          \
@@ -60,13 +63,20 @@ struct watched {
 };
 
 static inline void print_step(const struct steps *s, int64_t step, const float *value, double took, int64_t steps) {
-  printf("step %lld/%lld  loss %.6f  norm %.4f  rate %.3g  %.1f ms  %.0f %s/s  memory %.0f MB\n", (long long)step,
-         (long long)s->last, (double)value[0], (double)value[1], (double)value[2], took / (double)steps * 1e3,
-         (double)(s->consumed * steps) / took, s->unit, peak_memory());
+  printf("%sstep %lld/%lld  loss %.6f  norm %.4f  rate %.3g  %.1f ms  %.0f %s/s  memory %.0f MB\n",
+         s->label ? s->label : "", (long long)step, (long long)s->last, (double)value[0], (double)value[1],
+         (double)value[2], took / (double)steps * 1e3, (double)(s->consumed * steps) / took, s->unit, peak_memory());
+}
+
+/* The step that has just been run. A session that was made anew, after a task was lost, goes on where its model is. */
+static inline int64_t step_after(const shoal_created *now, const shoal_session **session, int64_t step) {
+  if (now->session == *session) return step + 1;
+  *session = now->session;
+  return now->global_step + 1;
 }
 
 /* Runs the training of graph g: `train`, fed by the hook, until the last step. `at_end` (or NULL) is called with the
- * trained model's session. */
+ * trained model's session. On parameter servers a worker's lines count its own steps. */
 static inline shoal_status run_steps(shoal_graph *g, const struct steps *s, const struct watched *w, shoal_op *train,
                                      shoal_hook feed, const shoal_scaffold *scaffold,
                                      void (*at_end)(shoal_session *session, void *arg), void *arg) {
@@ -74,17 +84,20 @@ static inline shoal_status run_steps(shoal_graph *g, const struct steps *s, cons
   if (s->trace_dir) hooks[2] = shoal_profiler_hook(5, 0, s->trace_dir);
   shoal_progress progress = {.every_secs = 1e8}; /* says what was restored and saved; lines are our own */
   shoal_status error = NULL;
-  SHOAL_TRAIN_SESSION(t, g, .checkpoint_dir = s->checkpoint_dir, .save_steps = s->save.steps,
-                      .save_secs = save_secs(&s->save), .stop_at_step = s->last, .hooks = hooks, .n_hooks = 3,
-                      .scaffold = scaffold, .progress = &progress, .session = device_session(s->device),
-                      .status = &error) {
-    int64_t step = shoal_train_session_created(t)->global_step, since = 0;
+  SHOAL_TRAIN_SESSION(t, g, .server = s->server, .is_chief = s->server != NULL, .checkpoint_dir = s->checkpoint_dir,
+                      .save_steps = s->save.steps, .save_secs = save_secs(&s->save), .stop_at_step = s->last,
+                      .hooks = hooks, .n_hooks = 3, .scaffold = scaffold, .progress = &progress,
+                      .session = device_session(s->device), .status = &error, .strategy = s->strategy) {
+    const shoal_created *created = shoal_train_session_created(t);
+    const shoal_session *session = created->session;
+    int64_t step = created->global_step, since = 0;
+    const bool any = step < s->last;
     double start = seconds();
-    while (step < s->last && !shoal_should_stop(t)) {
+    while (any && !shoal_should_stop(t)) {
       float value[3] = {0};
       if (!shoal_run(t, SHOAL_NO_FEEDS, SHOAL_FETCH(w->loss, &value[0], w->norm, &value[1], w->rate, &value[2]), train))
         continue;
-      step++;
+      step = step_after(shoal_train_session_created(t), &session, step);
       since++;
       if (step % s->log && step != s->last) continue;
       print_step(s, step, value, seconds() - start, since);

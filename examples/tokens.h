@@ -93,11 +93,16 @@ struct token_feeder {
   int64_t batch, context;
 };
 
+/* task, tasks: of several that take the batches of an epoch in turn. */
+static inline struct token_feeder token_feeder_of(const struct tokens *t, int64_t batch, int64_t context, int64_t seed,
+                                                  int task, int tasks) {
+  struct token_feeder f = {t, NULL, batch, context};
+  check_given(shoal_batches_new((t->n - 1) / context, batch, (uint64_t)seed, task, tasks, &f.batches));
+  return f;
+}
 static inline struct token_feeder token_feeder_new(const struct tokens *t, int64_t batch, int64_t context,
                                                    int64_t seed) {
-  struct token_feeder f = {t, NULL, batch, context};
-  check_given(shoal_batches_new((t->n - 1) / context, batch, (uint64_t)seed, 0, 1, &f.batches));
-  return f;
+  return token_feeder_of(t, batch, context, seed, 0, 1);
 }
 
 /* The tokens of a step, and those that follow each: two tensors [batch, context]. */

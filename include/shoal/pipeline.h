@@ -31,6 +31,12 @@ typedef struct shoal_pipeline {
   shoal_out (*loss)(shoal_graph *g, shoal_out out, shoal_out labels, void *arg);
   void *loss_arg;
   size_t stage_size; /* sizeof(shoal_pipeline_stage), where what came after 0.1 is used: shoal/options.h */
+  int64_t
+      plain_names; /* 1: variables have the names that `forward` gives them; 0: they stand under stage_0/ and so on */
+  /* Builds the op that applies the gradients of all stages, clipped, say; its step is advanced in there. NULL: by the
+   * optimizer. */
+  shoal_op *(*apply)(shoal_graph *g, const shoal_var *vars, shoal_gradient *grads, int n, shoal_var step, void *arg);
+  void *apply_arg;
 } shoal_pipeline;
 
 /* Builds the stages and one op that trains them on a batch (inputs and labels are cut along their first dimension),

@@ -39,7 +39,9 @@ shoal_out shoal_clip_by_global_norm(shoal_graph *g, shoal_gradient *grads, int n
   for (int i = 0; i < n; i++) {
     if (!grads[i].values.node) continue;
     dtype = out_type(grads[i].values);
+    graph_push_colocation(g, grads[i].values.node); /* where layers are on several devices, gradients stay there */
     vec_push(&halves, build_op1(g, "L2Loss", grads[i].values));
+    graph_pop_colocation(g);
   }
   if (!halves.n) return (shoal_out){0};
   struct build b = build_begin(g, "AddN", NULL);
@@ -49,7 +51,11 @@ shoal_out shoal_clip_by_global_norm(shoal_graph *g, shoal_gradient *grads, int n
   shoal_out limit = build_const_float(g, dtype, clip);
   shoal_out scale = build_op2(g, "RealDiv", limit, build_op2(g, "Maximum", norm, limit));
   scale = build_op2(g, "AddV2", scale, build_op2(g, "Sub", norm, norm));
-  for (int i = 0; i < n; i++)
-    if (grads[i].values.node) grads[i].values = build_op2(g, "Mul", grads[i].values, scale);
+  for (int i = 0; i < n; i++) {
+    if (!grads[i].values.node) continue;
+    graph_push_colocation(g, grads[i].values.node);
+    grads[i].values = build_op2(g, "Mul", grads[i].values, scale);
+    graph_pop_colocation(g);
+  }
   return norm;
 }

@@ -164,9 +164,9 @@ static void build_stages(struct pipeline *w, shoal_out inputs, shoal_out labels)
     char name[32];
     snprintf(name, sizeof name, "stage_%d", k);
     graph_push_device(g, p->stages[k].device);
-    graph_push_scope(g, name);
+    if (!p->plain_names) graph_push_scope(g, name);
     build_forward(w, k, ins, marks);
-    graph_pop_scope(g);
+    if (!p->plain_names) graph_pop_scope(g);
     graph_pop_device(g);
   }
   shoal_out *dy = marks; /* the labels are used up */
@@ -200,7 +200,10 @@ static shoal_op *apply(struct pipeline *w, shoal_optimizer optimizer, shoal_var 
     graph_pop_device(g);
     for (int i = 0; i < s->n_vars; i++) vars[at++] = s->vars[i];
   }
-  shoal_op *train = graph_error(g) ? NULL : shoal_apply_gradients(g, optimizer, vars, grads, n, step);
+  shoal_op *train = NULL;
+  if (!graph_error(g))
+    train = w->p->apply ? w->p->apply(g, vars, grads, n, step, w->p->apply_arg)
+                        : shoal_apply_gradients(g, optimizer, vars, grads, n, step);
   free(vars);
   free(grads);
   return train;

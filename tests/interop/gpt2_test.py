@@ -126,12 +126,12 @@ def batch(tokens, step):
     return x, y
 
 
-def run_twin(tokens, prefix):
+def run_twin(tokens, prefix, vocab=PADDED):
     """Losses of the steps from a checkpoint on, the variables after them, and logits of the first batch by those of the
     checkpoint."""
     with tf.Graph().as_default():
         x, y = tf.placeholder(tf.int32, [BATCH, CONTEXT]), tf.placeholder(tf.int32, [BATCH, CONTEXT])
-        logits = twin(x, PADDED)
+        logits = twin(x, vocab)
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
         rate = tf.placeholder(tf.float32, [])
         step, _ = train(loss, rate)

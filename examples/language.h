@@ -1,0 +1,254 @@
+/* What programs that train language models share: how they learn, a published checkpoint's values to begin with, and
+ * text that the model writes.
+ *
+ * A text is written token by token. The model reads one at its place, keeps the keys and values of each layer, and
+ * looks at those of the tokens before (gpt2_writing): the work for a token does not grow with the square of the text.
+ * Where the context ends, its later half is read anew, as a beginning. */
+#ifndef EXAMPLES_LANGUAGE_H
+#define EXAMPLES_LANGUAGE_H
+
+#include "gpt2.h"
+#include "steps.h"
+#include "tokens.h"
+
+enum { MOST_VARIABLES = 4096 };
+
+/* ---- the model's size ---- */
+
+#define GPT2_FLAGS(m)                                                                        \
+  flag_number("layers", "of attention and dense layers", &(m).layers, 1),                    \
+      flag_number("heads", "of attention", &(m).heads, 1),                                   \
+      flag_number("width", "of what a layer passes on; a multiple of heads", &(m).width, 1), \
+      flag_number("context", "tokens that the model looks at", &(m).context, 1),             \
+      flag_real("dropout", "behind embeddings, attention and layers", &(m).dropout)
+
+/* ---- learning ---- */
+
+struct learning {
+  double rate, weight_decay, clip, label_smoothing;
+  int64_t warmup, last; /* last: where the rate has fallen */
+};
+#define LEARNING_FLAGS(l)                                                                                              \
+  flag_real("learning_rate", "the highest", &(l).rate),                                                                \
+      flag_number("warmup_steps", "it rises for so many steps, then falls to a tenth along a cosine", &(l).warmup, 0), \
+      flag_real("weight_decay", "of matrices", &(l).weight_decay),                                                     \
+      flag_real("clip", "the gradients' common norm; 0: none", &(l).clip),                                             \
+      flag_real("label_smoothing", "of the loss", &(l).label_smoothing)
+
+static inline void check_model(const struct gpt2 *m, const struct learning *l) {
+  if (m->width % m->heads) refuse("--width must be a multiple of --heads");
+  if (m->dropout >= 1 || l->label_smoothing > 1) refuse("--dropout is below 1, --label_smoothing at most that");
+}
+
+static inline shoal_out language_loss(shoal_graph *g, shoal_out logits, shoal_out next, const struct learning *l) {
+  return shoal_reduce_mean(
+      g, shoal_cross_entropy(g, logits, next,
+                             SHOAL_OPTIONS(shoal_cross_entropy_options, .label_smoothing = l->label_smoothing)));
+}
+
+/* Gradients, clipped together, and AdamW, which leaves vectors as they are. */
+static inline shoal_op *apply_clipped(shoal_graph *g, const struct learning *l, const shoal_var *vars,
+                                      shoal_gradient *grads, int n, shoal_var step, struct watched *w) {
+  static bool no_decay[MOST_VARIABLES];
+  int64_t dims[SHOAL_MAX_RANK];
+  if (n > MOST_VARIABLES) refuse("so many --layers are more than this program can train");
+  for (int i = 0; i < n; i++) no_decay[i] = shoal_out_shape(vars[i].value, dims) < 2;
+  w->norm = shoal_clip_by_global_norm(g, grads, n, l->clip > 0 ? l->clip : 1e30);
+  w->rate = rising_rate(g, l->rate, step, (double)l->warmup, (double)l->last, 0.1);
+  shoal_optimizer adam = shoal_adamw(l->rate, l->weight_decay);
+  adam.b = 0.95;
+  adam.learning_rate_out = w->rate;
+  return shoal_apply_gradients_with(g, adam, vars, grads, n, step,
+                                    SHOAL_OPTIONS(shoal_apply_options, .no_decay = no_decay));
+}
+
+static inline shoal_op *minimize(shoal_graph *g, const struct learning *l, struct watched *w) {
+  static shoal_var vars[MOST_VARIABLES];
+  static shoal_gradient grads[MOST_VARIABLES];
+  shoal_var step = shoal_global_step(g);
+  int n = shoal_compute_gradients(g, w->loss, vars, grads, MOST_VARIABLES);
+  return apply_clipped(g, l, vars, grads, n, step, w);
+}
+
+/* ---- a published checkpoint ---- */
+
+/* An op that gives each variable of the model its value from a checkpoint. */
+static inline shoal_op *load_from(shoal_graph *g, const char *prefix) {
+  static shoal_var vars[MOST_VARIABLES];
+  static shoal_op *assigned[MOST_VARIABLES];
+  int n = shoal_variables(g, true, vars, MOST_VARIABLES);
+  shoal_out file = shoal_constant_string(g, prefix), all = shoal_constant_strings(g, (const char *const[]){""}, 1);
+  for (int i = 0; i < n; i++) {
+    const char *name = shoal_op_name(vars[i].handle.node);
+    const shoal_dtype dtype = shoal_out_dtype(vars[i].value);
+    shoal_builder *b = shoal_build(g, "RestoreV2", NULL);
+    shoal_build_input(b, file);
+    shoal_build_input(b, shoal_constant_strings(g, &name, 1));
+    shoal_build_input(b, all);
+    shoal_build_types(b, "dtypes", &dtype, 1);
+    assigned[i] = shoal_variable_assign(g, vars[i], shoal_build_end_out(b));
+  }
+  return shoal_group(g, assigned, n, "load_published");
+}
+
+/* A scaffold's init_fn; arg: that op. */
+static inline shoal_status load_published(void *arg, shoal_session *session) {
+  return shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, (shoal_op *)arg);
+}
+
+/* ---- writing ---- */
+
+struct writing {
+  const char *prompt, *words, *logits;
+  int64_t sample, top_k, seed;
+  double temperature;
+};
+#define WRITING_FLAGS(w)                                                                     \
+  flag_number("sample", "write so many tokens at the end", &(w).sample, 0),                  \
+      flag_text("prompt", "what they follow on, as bytes", &(w).prompt),                     \
+      flag_real("temperature", "of sampling; 0: the likeliest each time", &(w).temperature), \
+      flag_number("top_k", "of so many tokens; 0: of all", &(w).top_k, 0),                   \
+      flag_path("words", "a table of words, to write tokens as text", &(w).words),           \
+      flag_path("write_logits", "a file for the logits of each token that is read, float32", &(w).logits)
+
+struct writer {
+  const struct writing *how;
+  const struct gpt2 *model;
+  const struct tokens *tokens;
+  struct words words;
+  shoal_var *kept;
+  shoal_out in, place, logits; /* [1, 1], a token; [1], where it stands; [1, vocab], what may follow */
+  uint64_t random;
+  int32_t *token;       /* [context] */
+  shoal_tensor *latest; /* logits of the last token */
+  float *chance;        /* [vocab] */
+  FILE *file;           /* for logits, or NULL */
+};
+
+static inline struct writer writer_new(const struct writing *how, const struct gpt2 *model,
+                                       const struct tokens *tokens) {
+  struct writer w;
+  memset(&w, 0, sizeof w);
+  w.how = how;
+  w.model = model;
+  w.tokens = tokens;
+  w.words = read_words(how->words);
+  w.random = (uint64_t)how->seed * 2654435769u + 88172645463325252ull;
+  w.file = how->logits ? fopen(how->logits, "wb") : NULL;
+  if (how->logits && !w.file) refuse_file(how->logits, strerror(errno));
+  return w;
+}
+
+static inline void writer_release(struct writer *w) {
+  if (w->file && fclose(w->file)) refuse_file(w->how->logits, strerror(errno));
+  free_words(&w->words);
+  free(w->kept);
+  free(w->token);
+  shoal_tensor_unref(w->latest);
+  free(w->chance);
+}
+
+/* A copy of the model for one text, without anything of training. What is kept belongs to no copy; the variables are
+ * those of the sharing, or (NULL) new ones. */
+static inline void build_writer(shoal_graph *g, struct writer *w, shoal_sharing *sharing) {
+  const struct gpt2 *m = w->model;
+  w->in = shoal_placeholder(g, SHOAL_INT32, SHOAL_SHAPE(1, 1), "token");
+  w->place = shoal_placeholder(g, SHOAL_INT32, SHOAL_SHAPE(1), "place");
+  w->kept = gpt2_room(m, g);
+  w->token = (int32_t *)calloc((size_t)m->context, sizeof *w->token);
+  w->chance = (float *)calloc((size_t)m->vocab, sizeof *w->chance);
+  if (!w->kept || !w->token || !w->chance) refuse("no memory for what is written");
+  struct gpt2_copy c = gpt2_writing(m, g, w->kept, w->place);
+  if (sharing) shoal_sharing_begin(g, sharing);
+  shoal_out logits = gpt2_logits(&c, w->in);
+  if (sharing) shoal_sharing_end(g, sharing);
+  w->logits = shoal_cast(g, logits, SHOAL_FLOAT32);
+}
+
+static inline double draw(struct writer *w) {
+  w->random ^= w->random << 13, w->random ^= w->random >> 7, w->random ^= w->random << 17;
+  return (double)(w->random >> 11) * 0x1p-53;
+}
+
+static inline int ascending(const void *a, const void *b) {
+  float x = *(const float *)a, y = *(const float *)b;
+  return (x > y) - (x < y);
+}
+
+/* The logit that at least top_k have. */
+static inline float smallest(const struct writer *w, const float *logit) {
+  int64_t n = w->tokens->vocab, k = w->how->top_k;
+  if (!k || k >= n) return -INFINITY;
+  memcpy(w->chance, logit, (size_t)n * sizeof *logit);
+  qsort(w->chance, (size_t)n, sizeof *w->chance, ascending);
+  return w->chance[n - k];
+}
+
+/* The next token by its logits; padding has no part in it. */
+static inline int32_t choose(struct writer *w, const float *logit) {
+  int64_t n = w->tokens->vocab, best = 0;
+  float least = smallest(w, logit);
+  for (int64_t i = 1; i < n; i++)
+    if (logit[i] > logit[best]) best = i;
+  if (w->how->temperature == 0) return (int32_t)best;
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) {
+    double e = exp(((double)logit[i] - (double)logit[best]) / w->how->temperature);
+    w->chance[i] = logit[i] < least ? 0 : (float)e;
+    sum += (double)w->chance[i];
+  }
+  double at = draw(w) * sum;
+  for (int64_t i = 0; i < n; i++) {
+    at -= (double)w->chance[i];
+    if (at < 0 && w->chance[i] > 0) return (int32_t)i;
+  }
+  return (int32_t)best;
+}
+
+/* The model reads token number i. */
+static inline void read_token(struct writer *w, shoal_session *session, int64_t i) {
+  const int64_t dims[] = {1, 1};
+  const int32_t at = (int32_t)i;
+  shoal_tensor *in, *place;
+  check(shoal_tensor_from(SHOAL_INT32, 2, dims, &w->token[i], sizeof *w->token, &in));
+  check(shoal_tensor_from(SHOAL_INT32, 1, dims, &at, sizeof at, &place));
+  shoal_tensor_unref(w->latest);
+  check(shoal_session_step(session, SHOAL_FEED(w->in, in, w->place, place), SHOAL_FETCH(w->logits, &w->latest), NULL));
+  shoal_tensor_unref(in);
+  shoal_tensor_unref(place);
+  if (w->file) fwrite(shoal_tensor_const_data(w->latest), sizeof(float), (size_t)w->model->vocab, w->file);
+}
+
+/* One more token behind the n there are. */
+static inline int64_t write_one(struct writer *w, shoal_session *session, int64_t n) {
+  int32_t next = choose(w, (const float *)shoal_tensor_const_data(w->latest));
+  print_token(&w->words, w->tokens->text, next);
+  fflush(stdout);
+  if (n == w->model->context) {
+    int64_t half = n / 2;
+    memmove(w->token, w->token + n - half, (size_t)half * sizeof *w->token);
+    for (n = 0; n < half; n++) read_token(w, session, n);
+  }
+  w->token[n] = next;
+  read_token(w, session, n);
+  return n + 1;
+}
+
+/* What the text begins with: the end of the prompt, or what ends a text in a file of tokens, or token 0. */
+static inline int64_t begin_text(struct writer *w) {
+  int64_t n = (int64_t)strlen(w->how->prompt), skip = n > w->model->context ? n - w->model->context : 0;
+  for (int64_t i = skip; i < n; i++) w->token[i - skip] = (unsigned char)w->how->prompt[i];
+  if (!n && !w->tokens->text && w->tokens->vocab > 50256) w->token[0] = 50256;
+  return n ? n - skip : 1;
+}
+
+static inline void write_text(shoal_session *session, void *arg) {
+  struct writer *w = (struct writer *)arg;
+  int64_t n = begin_text(w);
+  for (int64_t i = 0; i < n; i++) read_token(w, session, i);
+  printf("---\n%s", w->how->prompt);
+  for (int64_t i = 0; i < w->how->sample; i++) n = write_one(w, session, n);
+  printf("\n---\n");
+}
+
+#endif

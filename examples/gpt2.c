@@ -59,7 +59,7 @@ static struct training_copy build_training(shoal_graph *g, struct settings *s, s
   shoal_push_scope(g, "logits");
   logits = shoal_identity(g, logits); /* logits/Identity, for whoever reads the graph */
   shoal_pop_scope(g);
-  t.watched.loss = language_loss(g, logits, t.in[1], &s->learning);
+  t.watched.loss = mean_cross_entropy(g, logits, t.in[1], &s->learning);
   t.train = minimize(g, &s->learning, &t.watched);
   return t;
 }

@@ -1,4 +1,4 @@
-/* What programs that train language models share: how they learn, a published checkpoint's values to begin with, and
+/* What programs that train language models share: a published checkpoint's values to begin with, and
  * text that the model writes.
  *
  * A text is written token by token. The model reads one at its place, keeps the keys and values of each layer, and
@@ -8,10 +8,8 @@
 #define EXAMPLES_LANGUAGE_H
 
 #include "gpt2.h"
-#include "steps.h"
+#include "learning.h"
 #include "tokens.h"
-
-enum { MOST_VARIABLES = 4096 };
 
 /* ---- the model's size ---- */
 
@@ -22,52 +20,9 @@ enum { MOST_VARIABLES = 4096 };
       flag_number("context", "tokens that the model looks at", &(m).context, 1),             \
       flag_real("dropout", "behind embeddings, attention and layers", &(m).dropout)
 
-/* ---- learning ---- */
-
-struct learning {
-  double rate, weight_decay, clip, label_smoothing;
-  int64_t warmup, last; /* last: where the rate has fallen */
-};
-#define LEARNING_FLAGS(l)                                                                                              \
-  flag_real("learning_rate", "the highest", &(l).rate),                                                                \
-      flag_number("warmup_steps", "it rises for so many steps, then falls to a tenth along a cosine", &(l).warmup, 0), \
-      flag_real("weight_decay", "of matrices", &(l).weight_decay),                                                     \
-      flag_real("clip", "the gradients' common norm; 0: none", &(l).clip),                                             \
-      flag_real("label_smoothing", "of the loss", &(l).label_smoothing)
-
 static inline void check_model(const struct gpt2 *m, const struct learning *l) {
   if (m->width % m->heads) refuse("--width must be a multiple of --heads");
   if (m->dropout >= 1 || l->label_smoothing > 1) refuse("--dropout is below 1, --label_smoothing at most that");
-}
-
-static inline shoal_out language_loss(shoal_graph *g, shoal_out logits, shoal_out next, const struct learning *l) {
-  return shoal_reduce_mean(
-      g, shoal_cross_entropy(g, logits, next,
-                             SHOAL_OPTIONS(shoal_cross_entropy_options, .label_smoothing = l->label_smoothing)));
-}
-
-/* Gradients, clipped together, and AdamW, which leaves vectors as they are. */
-static inline shoal_op *apply_clipped(shoal_graph *g, const struct learning *l, const shoal_var *vars,
-                                      shoal_gradient *grads, int n, shoal_var step, struct watched *w) {
-  static bool no_decay[MOST_VARIABLES];
-  int64_t dims[SHOAL_MAX_RANK];
-  if (n > MOST_VARIABLES) refuse("so many --layers are more than this program can train");
-  for (int i = 0; i < n; i++) no_decay[i] = shoal_out_shape(vars[i].value, dims) < 2;
-  w->norm = shoal_clip_by_global_norm(g, grads, n, l->clip > 0 ? l->clip : 1e30);
-  w->rate = rising_rate(g, l->rate, step, (double)l->warmup, (double)l->last, 0.1);
-  shoal_optimizer adam = shoal_adamw(l->rate, l->weight_decay);
-  adam.b = 0.95;
-  adam.learning_rate_out = w->rate;
-  return shoal_apply_gradients_with(g, adam, vars, grads, n, step,
-                                    SHOAL_OPTIONS(shoal_apply_options, .no_decay = no_decay));
-}
-
-static inline shoal_op *minimize(shoal_graph *g, const struct learning *l, struct watched *w) {
-  static shoal_var vars[MOST_VARIABLES];
-  static shoal_gradient grads[MOST_VARIABLES];
-  shoal_var step = shoal_global_step(g);
-  int n = shoal_compute_gradients(g, w->loss, vars, grads, MOST_VARIABLES);
-  return apply_clipped(g, l, vars, grads, n, step, w);
 }
 
 /* ---- a published checkpoint ---- */

@@ -49,7 +49,8 @@ typedef struct shoal_run_options {
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_open(shoal_graph *g, const shoal_session_options *options,
                                                            shoal_session **out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_extend(shoal_session *s, shoal_graph *g);
-/* Cancels running steps, waits for them, frees the session. */
+/* Ends the steps that other threads run, and those in the background (shoal/async.h), with CANCELLED; waits until every
+ * call has left; frees the session. Once it has returned nothing may be asked of s. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_close(shoal_session *s);
 
 /* Runs one step. fetches receives a new reference for each name. metadata (optional): a serialized

@@ -14,6 +14,7 @@
 #include "cluster/master.h"
 #include "proto/config.wire.h"
 #include "rpc/fast/fast.h"
+#include "runtime/run_cancel.h"
 #include "runtime/run_metadata.h"
 
 /* What one worker does of it. */
@@ -125,18 +126,8 @@ static void conclude(struct step_run *r) {
   alarm_clear(&r->alarm);
   struct master_session *s = r->session;
   struct compiled *c = r->compiled;
-  shoal_status err = r->status;
   if (r->key && r->id) home_step_over(s->master->server.home, r->key, r->id);
-  if (err && shoal_status_code(err) == SHOAL_CANCELLED && cancel_started(&r->cancel)) {
-    shoal_status why = cancel_reason(&r->cancel);
-    if (why && !status_is_derived(why)) {
-      shoal_status_free(err);
-      err = why;
-    } else {
-      shoal_status_free(why);
-    }
-  }
-  err = late(r, err);
+  shoal_status err = late(r, run_cancel_outcome(&r->cancel, r->status));
   for (size_t i = 0; i < c->fetches.n && !err && r->rets; i++)
     if (!tensor_valid(&r->rets[i]))
       err = INTERNAL(

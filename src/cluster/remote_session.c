@@ -53,7 +53,8 @@ struct remote_session {
 
 static struct remote_session *self(shoal_session *s) { return (struct remote_session *)s; }
 
-static void session_free(struct remote_session *s) {
+static void remote_free(shoal_session *base) {
+  struct remote_session *s = self(base);
   peer_unref(s->master);
   peers_free(s->peers);
   rpc_tls_free(s->tls);
@@ -527,15 +528,18 @@ static void remote_interrupt(shoal_session *base) {
   peer_cancel_all(s->master, STATUS(SHOAL_CANCELLED, "the session was interrupted"));
 }
 
-static shoal_status remote_close(shoal_session *base) {
+/* The server ends the steps of a session that is closed; what it has not answered by then ends here. */
+static shoal_status remote_end(shoal_session *base) {
   struct remote_session *s = self(base);
   shoal_status err = atomic_load(&s->interrupted) ? NULL : close_there(s, deadline_of(s, NULL));
-  session_free(s);
+  if (join_has_others(&base->users))
+    peer_cancel_all(s->master, STATUS(SHOAL_CANCELLED, "Session was closed while the step was running"));
   return err;
 }
 
 static const struct session_ops remote_ops = {.extend = remote_extend,
-                                              .close = remote_close,
+                                              .end = remote_end,
+                                              .free = remote_free,
                                               .interrupt = remote_interrupt,
                                               .run = remote_run,
                                               .partial_setup = remote_partial_setup,
@@ -585,7 +589,7 @@ shoal_status remote_session_open(struct shoal_graph *g, const shoal_session_opti
   const char *address = o->target + strlen("grpc://");
   TRY(address_parse("target", address, host, &port));
   struct remote_session *s = mem_zalloc(1, sizeof *s);
-  s->head.ops = &remote_ops;
+  session_init(&s->head, &remote_ops);
   s->target = mem_strdup(o->target);
   s->timeout_ms = o->operation_timeout_ms;
   pthread_mutex_init(&s->lock, NULL);
@@ -604,7 +608,8 @@ shoal_status remote_session_open(struct shoal_graph *g, const shoal_session_opti
   }
   if (!err) err = create(s, g, o);
   if (err) {
-    session_free(s);
+    session_release(&s->head);
+    remote_free(&s->head);
     return err;
   }
   s->give_up = NULL;

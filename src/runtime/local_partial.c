@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "runtime/local_session.h"
 #include "runtime/partial.h"
+#include "runtime/run_cancel.h"
 
 struct local_partial {
   struct local_run run;
@@ -81,7 +82,7 @@ static shoal_status exchange(struct local_session *s, struct local_partial *p, c
   struct latch come;
   latch_init(&come, 1);
   partial_call_begin(&call, &end, sig, values, latch_done, &come);
-  shoal_status status = latch_finish(&come);
+  shoal_status status = run_cancel_outcome(&p->run.cancel, latch_finish(&come));
   for (int i = 0; !status && i < sig->n_fetches; i++) fetches[i] = tensor_handle_take(&call.values[i]);
   partial_call_release(&call);
   free(values);

@@ -59,7 +59,7 @@ shoal_status local_session_open(struct shoal_graph *g, const shoal_session_optio
   TRY(read_config(o, &set));
   pthread_once(&shared.once, make_shared);
   struct local_session *s = mem_zalloc(1, sizeof *s);
-  s->head.ops = &local_ops;
+  session_init(&s->head, &local_ops);
   pthread_mutex_init(&s->graph_lock, NULL);
   pthread_mutex_init(&s->lock, NULL);
   signatures_init(&s->steps, MOST_STEPS, forget_step, NULL);
@@ -324,9 +324,13 @@ static void local_interrupt(shoal_session *base) {
   pthread_mutex_unlock(&s->runs_lock);
 }
 
-static shoal_status local_close(shoal_session *base) {
-  struct local_session *s = local_session_of(base);
+static shoal_status local_end(shoal_session *base) {
   local_interrupt(base);
+  return NULL;
+}
+
+static void local_free(shoal_session *base) {
+  struct local_session *s = local_session_of(base);
   local_partials_stop(s);
   pthread_mutex_lock(&s->runs_lock);
   while (s->runs) pthread_cond_wait(&s->runs_idle, &s->runs_lock);
@@ -350,12 +354,12 @@ static shoal_status local_close(shoal_session *base) {
   pthread_mutex_destroy(&s->runs_lock);
   pthread_cond_destroy(&s->runs_idle);
   free(s);
-  return NULL;
 }
 
 static const struct session_ops local_ops = {
     .extend = local_extend,
-    .close = local_close,
+    .end = local_end,
+    .free = local_free,
     .interrupt = local_interrupt,
     .run = local_run_by_names,
     .partial_setup = local_partial_setup,

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "graph/late_reads.h"
 #include "graph/rewrite.h"
+#include "runtime/run_cancel.h"
 
 /* ---- compiling ---- */
 
@@ -171,10 +172,11 @@ void local_run_start(struct local_run *r) { plan_set_launch(&r->of->set, &r->run
 shoal_status local_run_wait(struct local_run *r) {
   static const char why[] = "Timed out waiting for notification";
   shoal_status s;
-  if (join_ended_here(&r->run.join, &s)) return s; /* as nearly all do */
+  if (join_ended_here(&r->run.join, &s)) return run_cancel_outcome(&r->cancel, s); /* as nearly all do */
   latch_init(&r->ended, 1);
   join_part(&r->run.join, NULL);
-  if (latch_wait_until(&r->ended, r->run.step.deadline)) return latch_release(&r->ended);
+  if (latch_wait_until(&r->ended, r->run.step.deadline))
+    return run_cancel_outcome(&r->cancel, latch_release(&r->ended));
   cancel_start(&r->cancel, STATUS(SHOAL_DEADLINE_EXCEEDED, why));
   s = latch_finish(&r->ended);
   if (!s) return NULL;

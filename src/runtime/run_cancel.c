@@ -10,6 +10,14 @@ bool (*run_cancel_asks(void))(void) { return current ? cancelled : NULL; }
 
 shoal_status run_cancel_status(void) { return STATUS(SHOAL_CANCELLED, "the step was cancelled by shoal_async_cancel"); }
 
+shoal_status run_cancel_outcome(struct cancel *c, shoal_status e) {
+  if (!e || shoal_status_code(e) != SHOAL_CANCELLED) return e;
+  shoal_status why = cancel_reason(c);
+  bool tells = why && !status_is_derived(why);
+  shoal_status_free(tells ? e : why);
+  return tells ? why : e;
+}
+
 void run_cancel_link(struct run_cancel_link *l, void (*fn)(void *arg), void *arg) {
   l->from = current;
   if (!l->from || cancel_register(l->from, &l->hook, fn, arg)) return;

@@ -12,6 +12,9 @@ void run_cancel_set(struct cancel *c);
 bool (*run_cancel_asks(void))(void);
 /* What a step that was cancelled so ends with. */
 shoal_status run_cancel_status(void);
+/* How what stood under c ended, whoever cancelled it: by e (consumed), but where e says no more than that something was
+ * cancelled, by the reason. */
+shoal_status run_cancel_outcome(struct cancel *c, shoal_status e);
 
 /* For steps that can be told: fn is called once when this thread's step is cancelled, from any thread, perhaps before
  * link returns; never after unlink has. */

@@ -1,4 +1,8 @@
-/* The public session calls: check what was given, then go through the session's table. */
+/* The public session calls: check what was given, come in, go through the session's table.
+ *
+ * A session may be closed while others use it: that ends their steps and waits until the last of them is out, whatever
+ * kind of session it is and wherever in a call they are (compiling, asking a server, about to begin in the background).
+ */
 #include "shoal/session.h"
 
 #include <inttypes.h>
@@ -6,10 +10,38 @@
 #include <string.h>
 
 #include "base/given.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/text.h"
 #include "runtime/session_ops.h"
+
+void session_init(shoal_session *s, const struct session_ops *ops) {
+  s->ops = ops;
+  atomic_init(&s->closing, false);
+  latch_init(&s->left, 1);
+  join_init(&s->users, 1, latch_done, &s->left);
+}
+
+void session_release(shoal_session *s) {
+  join_part(&s->users, NULL);
+  shoal_status_free(latch_finish(&s->left));
+}
+
+shoal_status session_enter(shoal_session *s) {
+  if (!atomic_load(&s->closing) && join_enter(&s->users)) return NULL;
+  return STATUS(SHOAL_CANCELLED, "Session has been closed.");
+}
+
+shoal_status session_leave(shoal_session *s, shoal_status e) {
+  if (e && atomic_load(&s->closing) && shoal_status_code(e) != SHOAL_CANCELLED) {
+    LOGD("after the session was closed: %s", shoal_status_message(e));
+    shoal_status_free(e);
+    e = STATUS(SHOAL_CANCELLED, "Session was closed while the step was running");
+  }
+  join_part(&s->users, NULL);
+  return e;
+}
 
 shoal_status shoal_session_open(shoal_graph *g, const shoal_session_options *options, shoal_session **out) {
   GIVEN(out);
@@ -27,10 +59,19 @@ shoal_status shoal_session_extend(shoal_session *s, shoal_graph *g) {
   GIVEN(s);
   GIVEN(g);
   if (shoal_graph_error(g)) return status_copy(shoal_graph_error(g));
-  return s->ops->extend(s, g);
+  TRY(session_enter(s));
+  return session_leave(s, s->ops->extend(s, g));
 }
 
-shoal_status shoal_session_close(shoal_session *s) { return s ? s->ops->close(s) : NULL; }
+shoal_status shoal_session_close(shoal_session *s) {
+  if (!s) return NULL;
+  atomic_store(&s->closing, true);
+  shoal_status e = s->ops->end(s);
+  session_release(s); /* waits for who is inside */
+  INVARIANT(10, !join_enter(&s->users));
+  s->ops->free(s);
+  return e;
+}
 
 shoal_status shoal_session_run(shoal_session *s, const shoal_run_options *options, const char *const *feed_names,
                                shoal_tensor *const *feeds, int n_feeds, const char *const *fetch_names,
@@ -46,7 +87,8 @@ shoal_status shoal_session_run(shoal_session *s, const shoal_run_options *option
   if (metadata) *metadata = (shoal_bytes){0};
   shoal_run_options o = {0};
   TRY(OPTIONS_TAKE(shoal_run_options, inter_op_thread_pool, &o, options));
-  return s->ops->run(s, options ? &o : NULL, &sig, feeds, fetches, metadata);
+  TRY(session_enter(s));
+  return session_leave(s, s->ops->run(s, options ? &o : NULL, &sig, feeds, fetches, metadata));
 }
 
 shoal_status shoal_session_partial_setup(shoal_session *s, const char *const *feed_names, int n_feeds,
@@ -58,7 +100,8 @@ shoal_status shoal_session_partial_setup(shoal_session *s, const char *const *fe
   GIVEN_NAMES(targets, n_targets);
   GIVEN(handle);
   struct step_signature sig = {feed_names, n_feeds, fetch_names, n_fetches, targets, n_targets};
-  return s->ops->partial_setup(s, &sig, handle);
+  TRY(session_enter(s));
+  return session_leave(s, s->ops->partial_setup(s, &sig, handle));
 }
 
 shoal_status shoal_session_partial_run(shoal_session *s, const char *handle, const char *const *feed_names,
@@ -71,7 +114,8 @@ shoal_status shoal_session_partial_run(shoal_session *s, const char *handle, con
   GIVEN_ARRAY(feeds, n_feeds);
   GIVEN_ARRAY(fetches, n_fetches);
   struct step_signature sig = {feed_names, n_feeds, fetch_names, n_fetches, NULL, 0};
-  return s->ops->partial_run(s, handle, &sig, feeds, fetches);
+  TRY(session_enter(s));
+  return session_leave(s, s->ops->partial_run(s, handle, &sig, feeds, fetches));
 }
 
 shoal_status shoal_session_make_callable(shoal_session *s, const char *const *feed_names, int n_feeds,
@@ -83,7 +127,8 @@ shoal_status shoal_session_make_callable(shoal_session *s, const char *const *fe
   GIVEN_NAMES(targets, n_targets);
   GIVEN(callable);
   struct step_signature sig = {feed_names, n_feeds, fetch_names, n_fetches, targets, n_targets};
-  return s->ops->make_callable(s, &sig, callable);
+  TRY(session_enter(s));
+  return session_leave(s, s->ops->make_callable(s, &sig, callable));
 }
 
 shoal_status shoal_session_run_callable(shoal_session *s, int64_t callable, const shoal_run_options *options,
@@ -95,12 +140,15 @@ shoal_status shoal_session_run_callable(shoal_session *s, int64_t callable, cons
   if (metadata) *metadata = (shoal_bytes){0};
   shoal_run_options o = {0};
   TRY(OPTIONS_TAKE(shoal_run_options, inter_op_thread_pool, &o, options));
-  return s->ops->run_callable(s, callable, options ? &o : NULL, feeds, n_feeds, fetches, n_fetches, metadata);
+  TRY(session_enter(s));
+  return session_leave(
+      s, s->ops->run_callable(s, callable, options ? &o : NULL, feeds, n_feeds, fetches, n_fetches, metadata));
 }
 
 shoal_status shoal_session_release_callable(shoal_session *s, int64_t callable) {
   GIVEN(s);
-  return s->ops->release_callable(s, callable);
+  TRY(session_enter(s));
+  return session_leave(s, s->ops->release_callable(s, callable));
 }
 
 /* ---- devices: a line each, "name\ttype\tmemory\tincarnation" ---- */
@@ -130,7 +178,8 @@ shoal_status shoal_session_devices(shoal_session *s, shoal_device **list, int *n
   GIVEN(list);
   GIVEN(n);
   char *lines;
-  TRY(s->ops->list_devices(s, &lines));
+  TRY(session_enter(s));
+  TRY(session_leave(s, s->ops->list_devices(s, &lines)));
   size_t count = 0, bytes = strlen(lines) + 1;
   for (const char *at = lines; *at; at++) count += *at == '\n';
   shoal_device *all = mem_alloc(count * sizeof *all + bytes);

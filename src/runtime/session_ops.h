@@ -3,6 +3,8 @@
 #ifndef RUNTIME_SESSION_OPS_H
 #define RUNTIME_SESSION_OPS_H
 
+#include "base/join.h"
+#include "base/latch.h"
 #include "base/text.h"
 #include "graph/prune.h"
 #include "shoal/devices.h"
@@ -10,7 +12,10 @@
 
 struct session_ops {
   shoal_status (*extend)(shoal_session *s, struct shoal_graph *g);
-  shoal_status (*close)(shoal_session *s); /* frees s */
+  /* Closing: end() has the steps that run end, and nothing new begins; once the last call has left, free() is called.
+   */
+  shoal_status (*end)(shoal_session *s);
+  void (*free)(shoal_session *s);
   void (*interrupt)(shoal_session *s);
   shoal_status (*run)(shoal_session *s, const shoal_run_options *o, const struct step_signature *sig,
                       shoal_tensor *const *feeds, shoal_tensor **fetches, shoal_bytes *metadata);
@@ -27,7 +32,20 @@ struct session_ops {
 
 struct shoal_session {
   const struct session_ops *ops;
+  struct join users;   /* who is inside, and the session until it is closed */
+  struct latch left;   /* told when nobody is */
+  atomic_bool closing; /* nobody comes in any more */
 };
+
+void session_init(shoal_session *s, const struct session_ops *ops);
+/* What session_init made; nobody is inside. */
+void session_release(shoal_session *s);
+
+/* Around whatever uses a session: closing waits for those that are inside. Steps in the background are from before
+ * their thread begins. CANCELLED when the session is being closed. Leaving hands on the outcome e: an error that
+ * closing brought about is said to be that. */
+shoal_status session_enter(shoal_session *s);
+shoal_status session_leave(shoal_session *s, shoal_status e);
 
 /* Ends the steps that are running, as closing does, from any thread; after it the session can only be closed. */
 static inline void session_interrupt(shoal_session *s) { s->ops->interrupt(s); }

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "runtime/run_cancel.h"
+#include "runtime/session_ops.h"
 #include "train/step_request.h"
 
 struct shoal_async {
@@ -25,11 +26,11 @@ static void *run(void *arg) {
   run_cancel_set(&a->cancel);
   shoal_status e = cancel_started(&a->cancel) ? run_cancel_status() : step_run(&a->step, a->session);
   run_cancel_set(NULL);
-  if (e && cancel_started(&a->cancel) && shoal_status_code(e) != SHOAL_CANCELLED) {
+  if (e && cancel_started(&a->cancel)) {
     shoal_status_free(e); /* only a consequence */
     e = run_cancel_status();
   }
-  latch_done(&a->ended, e);
+  latch_done(&a->ended, session_leave(a->session, e));
   return NULL;
 }
 
@@ -40,6 +41,13 @@ static void release(struct shoal_async *a) {
   cancel_release(&a->cancel);
   shoal_status_free(latch_release(&a->ended));
   free(a);
+}
+
+/* In the session from now on, so that closing it waits. */
+static shoal_status begin(struct shoal_async *a) {
+  TRY(session_enter(a->session));
+  if (!pthread_create(&a->thread, NULL, run, a)) return NULL;
+  return session_leave(a->session, STATUS(SHOAL_RESOURCE_EXHAUSTED, "no thread for a step in the background"));
 }
 
 shoal_status shoal_run_async(shoal_session *s, const shoal_run_options *options, shoal_feeds feeds,
@@ -55,8 +63,7 @@ shoal_status shoal_run_async(shoal_session *s, const shoal_run_options *options,
   for (size_t i = 0; i < a->step.feeds.n; i++)
     if (a->step.feeds.at[i].value) shoal_tensor_ref(a->step.feeds.at[i].value);
   for (int i = 0; i < fetches.n && !e; i++) vec_push(&a->fetches, fetches.at[i]);
-  if (!e && pthread_create(&a->thread, NULL, run, a))
-    e = STATUS(SHOAL_RESOURCE_EXHAUSTED, "no thread for a step in the background");
+  if (!e) e = begin(a);
   if (e) release(a);
   else *out = a;
   return e;

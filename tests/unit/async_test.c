@@ -3,6 +3,7 @@
  * nobody puts anything. */
 #include "unit.h"
 
+#include <pthread.h>
 #include <time.h>
 
 #include <shoal/shoal.h>
@@ -70,15 +71,15 @@ static void is_cancelled(const struct model *m, shoal_session *s) {
   assert_false(shoal_async_done(a, 100));
   shoal_async_cancel(a);
   assert_true(shoal_async_done(a, PATIENCE_MS));
-  ASSERT_FAILS(shoal_async_wait(a), SHOAL_CANCELLED, "");
-  ASSERT_FAILS(shoal_async_wait(a), SHOAL_CANCELLED, "");
+  ASSERT_FAILS(shoal_async_wait(a), SHOAL_CANCELLED, "cancelled by shoal_async_cancel");
+  ASSERT_FAILS(shoal_async_wait(a), SHOAL_CANCELLED, "cancelled by shoal_async_cancel");
   assert_true(y == 7);
   shoal_async_free(a);
   ends_there();
   /* At once, perhaps before it began; and by freeing. */
   ASSERT_OK(shoal_run_async(s, NULL, SHOAL_NO_FEEDS, SHOAL_FETCH(m->never, &y), NULL, &a));
   shoal_async_cancel(a);
-  ASSERT_FAILS(shoal_async_wait(a), SHOAL_CANCELLED, "");
+  ASSERT_FAILS(shoal_async_wait(a), SHOAL_CANCELLED, "cancelled by shoal_async_cancel");
   shoal_async_free(a);
   ASSERT_OK(shoal_run_async(s, NULL, SHOAL_NO_FEEDS, SHOAL_FETCH(m->never, &y), NULL, &a));
   shoal_async_free(a);
@@ -139,6 +140,43 @@ static void devices(shoal_session *s, const char *task) {
   free(names);
 }
 
+/* What another thread is in when its session is closed. */
+struct caller {
+  const struct model *m;
+  shoal_session *s;
+  shoal_status said;
+};
+
+static void *waits_for_ever(void *arg) {
+  struct caller *c = arg;
+  float y;
+  c->said = shoal_session_step(c->s, SHOAL_NO_FEEDS, SHOAL_FETCH(c->m->never, &y), NULL);
+  return NULL;
+}
+
+/* Steps that run, one that may not have begun, and a thread that waits in a call: all end, and are told why. */
+static void closed_under_them(const struct model *m, shoal_session *s) {
+  enum { STEPS = 6 };
+  shoal_async *a[STEPS];
+  float y[STEPS];
+  struct caller caller = {m, s, NULL};
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, waits_for_ever, &caller), 0);
+  for (int i = 0; i < STEPS; i++) {
+    ASSERT_OK(shoal_run_async(s, NULL, SHOAL_NO_FEEDS, SHOAL_FETCH(m->never, &y[i]), NULL, &a[i]));
+    if (i == STEPS - 2) assert_false(shoal_async_done(a[i], 200)); /* the last has hardly been started */
+  }
+  ASSERT_OK(shoal_session_close(s));
+  for (int i = 0; i < STEPS; i++) {
+    assert_true(shoal_async_done(a[i], PATIENCE_MS));
+    ASSERT_FAILS(shoal_async_wait(a[i]), SHOAL_CANCELLED, "lose");
+    shoal_async_cancel(a[i]);
+    shoal_async_free(a[i]);
+  }
+  pthread_join(thread, NULL);
+  ASSERT_FAILS(caller.said, SHOAL_CANCELLED, "lose");
+}
+
 static void all(const char *target, const char *task) {
   struct model m = build();
   shoal_session *s;
@@ -149,7 +187,7 @@ static void all(const char *target, const char *task) {
   fails(&m, s);
   goes_well(&m, s);
   devices(s, task);
-  ASSERT_OK(shoal_session_close(s));
+  closed_under_them(&m, s);
   shoal_graph_free(m.g);
 }
 

@@ -72,6 +72,7 @@ class ServerProcess:
         self.target = line.split("listening on ")[1].strip()
         self.watcher = threading.Thread(target=self.watch, daemon=True)
         self.watcher.start()
+        STARTED.append(self)
         atexit.register(self.end)
 
     def watch(self):
@@ -96,12 +97,27 @@ class ServerProcess:
         self.process.wait()
 
 
+STARTED = []  # servers
+LAST_STEP_S = 15
+
+
+def wait_for_servers(kind, error, trace, tell=sys.excepthook):
+    """A server that ends first ends its steps, and so perhaps the program: which then waits, so that its exit code says
+    what became of the server (ServerProcess.watch), and not what became of a step."""
+    tell(kind, error, trace)
+    from tensorflow.python.framework import errors
+    if issubclass(kind, (errors.AbortedError, errors.CancelledError, errors.UnavailableError)):
+        for server in STARTED:
+            server.watcher.join(LAST_STEP_S)
+
+
 def install():
     """From now on tf.train.Server is a process of its own."""
     from tensorflow.python.training import server_lib
     server_lib.c_api = types.SimpleNamespace(
         TF_NewServer=ServerProcess, TF_ServerStart=ServerProcess.start, TF_ServerJoin=ServerProcess.join,
         TF_ServerTarget=lambda s: s.target, TF_ServerStop=lambda s: None)
+    sys.excepthook = wait_for_servers
 
 
 def main():

@@ -126,14 +126,14 @@ with tf.Session(server.target) as session:
 """
 
 
-def server_ends(end, code, words):
+def server_ends(end, code, words, shoal=SHOAL):
     """A program whose server is gone ends; what the server's ops print is the program's output."""
     port, = free_ports(1)
     with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
         f.write(WAITING % port)
         f.flush()
         p = subprocess.Popen([sys.executable, IN_PLACE, f.name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "SHOAL": SHOAL})
+                             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "SHOAL": shoal})
         try:
             said = ""
             while "waits" not in said:
@@ -147,6 +147,16 @@ def server_ends(end, code, words):
         finally:
             p.kill()
             p.wait()
+
+
+def server_ends_late():
+    """The step ends, and with it the program, long before the server: still the exit code is about the server."""
+    with tempfile.TemporaryDirectory() as folder:
+        slow = os.path.join(folder, "shoal")
+        with open(slow, "w") as f:
+            f.write(f'#!/bin/sh\n{SHOAL} "$@"\ncode=$?\nsleep 2\nexit $code\n')
+        os.chmod(slow, 0o755)
+        server_ends(stop, 75, "so ends the program", slow)
 
 
 FAILING = """
@@ -215,6 +225,7 @@ def main():
                    for program, fn in PROGRAMS for way, kinds in ways] +
                   [("a program whose server is killed", lambda: server_ends(kill_child, 1, "died of signal 9")),
                    ("a program whose server is stopped", lambda: server_ends(stop, 75, "so ends the program")),
+                   ("a program whose server takes its time to stop", server_ends_late),
                    ("a program whose server cannot start", server_fails),
                    ("a program that configures its server", server_configured)])
 

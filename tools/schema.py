@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that src/proto is the one schema: no field is read or written by a bare number, and no message is declared
-that nothing uses.
+"""Checks that src/proto is the one schema: no field is read or written by a bare number, no message is declared that
+nothing uses, and what means something to many is read and written in one file (HOMES).
 
   tools/schema.py [FILE...]     FILEs are looked at for bare numbers alone; default: all of src/
 
@@ -17,6 +17,8 @@ BARE = [(re.compile(r"\b(wire_(add_\w+|open|find_tag|tag)|message_(int|bytes|str
                     r"(?:[&*\w.>\-]+(?:\([^()]*\))?, )?\(?\d"), "a field by its bare number"),
         (re.compile(r"(\.|->)(number|tag) *(==|!=|<=|>=?|<(?! 1\b)) *\d"), "a field by its bare number"),
         (re.compile(r"\d+ << 3 \| WIRE_"), "a tag put together by hand")]
+# Messages with one reader and one writer, in one file: the others ask it.
+HOMES = {"src/runtime/session_config.c": ["ConfigProto", "GPUOptions", "GraphOptions", "RewriterConfig"]}
 WORD = re.compile(r"(message|enum|oneof) (\w+) *\{|(\})|(?:map<\w+, *([\w.]+)>|(?:repeated )?([\w.]+)) \w+ = \d")
 SWITCH = re.compile(r"switch \([^()]*(?:\.|->)(?:number|tag)\) \{((?:[^{}]|\{[^{}]*\})*)\}")
 
@@ -73,6 +75,11 @@ def main():
             code.append(text)
             for i, line in enumerate(text.split("\n"), 1):
                 errors += [f"{shown}:{i}: {what}: its name is in src/proto" for rule, what in BARE if rule.search(line)]
+            for home, names in HOMES.items():
+                fields = re.compile(rf"\b(?:(?:put|find|begin)_)?({'|'.join(names)})_\w+")
+                for m in fields.finditer(text) if shown != home else []:
+                    line = text.count("\n", 0, m.start()) + 1
+                    errors.append(f"{shown}:{line}: {m.group(1)} is read and written in {home} alone")
             for m in SWITCH.finditer(text):
                 if re.search(r"\bcase \d", m.group(1)):
                     errors.append(f"{shown}:{text.count(chr(10), 0, m.start()) + 1}: fields by their bare numbers")

@@ -20,11 +20,11 @@
 #include "graph/import.h"
 #include "graph/lower.h"
 #include "graph/partition.h"
-#include "graph/rewrite.h"
 #include "proto/config.wire.h"
 #include "rpc/loop.h"
 #include "rpc/server.h"
 #include "runtime/kernel.h"
+#include "runtime/plan_rewrite.h"
 
 enum { MOST_KEPT = 2000 };
 
@@ -249,11 +249,7 @@ static shoal_status rewrite(struct compiling *k) {
   struct alarm alarm = {0};
   cancel_init(&k->folding);
   alarm_set(&alarm, deadline_after_ms(FOLDING_MS), end_folding, k);
-  shoal_status s =
-      graph_rewrite(k->pruned, &(struct rewrite_options){.off = k->session->config.said.as_is ? "all" : NULL,
-                                                         .evaluate = evaluate,
-                                                         .arg = k,
-                                                         .has_kernel = kernel_is_of_host});
+  shoal_status s = plan_rewrite_abroad(k->pruned, plan_rewrites_off(k->session->config.said.as_is), evaluate, k);
   alarm_clear(&alarm);
   cancel_release(&k->folding);
   return s;

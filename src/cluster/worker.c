@@ -10,10 +10,9 @@
 #include "base/log.h"
 #include "base/wire.h"
 #include "graph/import.h"
-#include "graph/late_reads.h"
-#include "graph/rewrite.h"
 #include "proto/step_stats.wire.h"
 #include "proto/worker.wire.h"
+#include "runtime/plan_rewrite.h"
 
 enum { MAX_BUILDERS = 4 };
 
@@ -378,17 +377,6 @@ shoal_status worker_graph_export(struct worker_session *s, const struct worker_g
   return err;
 }
 
-/* Rewrites the graph as a local session does, but for what the master has done already (folding). */
-static shoal_status rewrite(struct shoal_graph *g, bool as_is) {
-  struct rewrite_options o = {.elementwise = kernel_is_elementwise,
-                              .has_kernel = kernel_is_here,
-                              .own_ops = true,
-                              .of_host = kernel_is_of_host};
-  if (!as_is) TRY(graph_rewrite(g, &o));
-  graph_late_reads(g);
-  return NULL;
-}
-
 static shoal_status compile(struct worker_session *s, struct shoal_graph *g, int n_used, int only,
                             struct worker_graph *wg) {
   int64_t counter = 0;
@@ -425,7 +413,7 @@ shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph 
       function_runtime_place(wg->functions, s->worker->devices, s->device_names, s->resources, n,
                              o->as_is ? "all" : NULL);
     }
-    err = rewrite(own, o->as_is);
+    err = plan_rewrite_step(own, plan_rewrites_off(o->as_is), NULL); /* the master has folded */
     if (!err) err = compile(s, own, n_used, last, wg);
     graph_free(own);
   }

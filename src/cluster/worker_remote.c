@@ -14,6 +14,7 @@
 #include "proto/shoal.wire.h"
 #include "proto/step_stats.wire.h"
 #include "proto/worker.wire.h"
+#include "runtime/session_config.h"
 #include "rpc/message.h"
 
 #define SERVICE "/tensorflow.WorkerService/"
@@ -128,9 +129,8 @@ static void get_status(struct worker_link *w, int64_t deadline, struct cancel *c
 
 /* Where TensorFlow has it, whose workers look for it in their servers' own. */
 static void put_leader(struct text *m, const char *leader) {
-  size_t config = begin_ServerDef_default_session_config(m), experimental = begin_ConfigProto_experimental(m);
-  put_ConfigProto_Experimental_collective_group_leader(m, leader);
-  wire_end(m, experimental);
+  size_t config = begin_ServerDef_default_session_config(m);
+  session_config_write_leader(leader, m);
   wire_end(m, config);
 }
 

@@ -41,14 +41,6 @@ shoal_status debug_options_check(struct wire w) {
   return NULL;
 }
 
-/* Who leads the session's collectives; NULL: it does not say. */
-static void read_leader(struct wire config, char **leader) {
-  struct wire experimental;
-  if (!find_ConfigProto_experimental(config, &experimental)) return;
-  for (struct wire_field f; wire_next(&experimental, &f) == WIRE_FIELD;)
-    if (f.tag == ConfigProto_Experimental_collective_group_leader && f.size) set_string(leader, &f);
-}
-
 /* ServerDef: a propagated cluster, what this task is called in it, and who leads collectives. */
 static shoal_status read_server_def(struct wire w, int64_t max_tasks, struct cluster_spec *spec, char **job, int *task,
                                     char **leader) {
@@ -56,7 +48,10 @@ static shoal_status read_server_def(struct wire w, int64_t max_tasks, struct clu
     if (f.tag == ServerDef_cluster) TRY(cluster_spec_from_proto(spec, f.data, f.size, max_tasks));
     if (f.tag == ServerDef_job_name) set_string(job, &f);
     if (f.tag == ServerDef_task_index) *task = (int)f.value;
-    if (f.tag == ServerDef_default_session_config) read_leader(wire_inside(&f), leader);
+    if (f.tag == ServerDef_default_session_config) {
+      free(*leader);
+      *leader = session_config_leader(wire_inside(&f));
+    }
   }
   return NULL;
 }

@@ -17,7 +17,7 @@
 
 #include "base/mem.h"
 #include "graph/place.h"
-#include "graph/rewrite.h"
+#include "runtime/plan_rewrite.h"
 
 void function_places_init(struct function_places *p, struct device *const *devices, char *const *names,
                           struct resource_mgr *const *resources, int n, const char *rewrites_off) {
@@ -144,23 +144,11 @@ static void place_here(const struct device *home, struct shoal_graph *g) {
 
 /* ---- rewriting ---- */
 
-static shoal_status evaluate(void *arg, const struct shoal_node *n, const struct tensor *const *in,
-                             struct tensor *out) {
-  return plan_evaluate(arg, n, in, NULL, out);
-}
-
 /* What is known beforehand is computed on the host, the first of the devices. */
 static shoal_status rewrite(const struct function_places *p, const struct plan_options *home, struct shoal_graph *g) {
   struct plan_options host = {.device = p->n ? p->devices[0] : home->device,
                               .resources = p->n ? p->resources[0] : home->resources};
-  struct rewrite_options o = {.off = p->rewrites_off,
-                              .evaluate = host.device->type->host ? evaluate : NULL,
-                              .arg = &host,
-                              .elementwise = kernel_is_elementwise,
-                              .has_kernel = kernel_is_here,
-                              .own_ops = true,
-                              .of_host = kernel_is_of_host};
-  return graph_rewrite(g, &o);
+  return plan_rewrite_body(g, p->rewrites_off, &host);
 }
 
 /* ---- compiling ---- */

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "graph/lower.h"
 #include "graph/place.h"
+#include "runtime/plan_rewrite.h"
 #include "runtime/run_cancel.h"
 #include "runtime/run_metadata.h"
 #include "runtime/session_config.h"
@@ -81,7 +82,7 @@ shoal_status local_session_open(struct shoal_graph *g, const shoal_session_optio
   p->resources = mem_zalloc((size_t)p->n_devices, sizeof *p->resources);
   for (int i = 0; i < p->n_devices; i++) p->resources[i] = resource_mgr_new("localhost");
   p->functions = function_runtime_new(s->graph);
-  const char *off = o->rewrites_off ? o->rewrites_off : set.as_is ? "all" : NULL;
+  const char *off = o->rewrites_off ? o->rewrites_off : plan_rewrites_off(set.as_is);
   env->rewrites_off = off ? mem_strdup(off) : NULL;
   function_runtime_place(p->functions, p->devices, NULL, p->resources, p->n_devices, off);
   p->kernels = kernel_cache_new();

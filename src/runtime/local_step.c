@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "graph/late_reads.h"
-#include "graph/rewrite.h"
+#include "runtime/plan_rewrite.h"
 #include "runtime/run_cancel.h"
 
 /* ---- compiling ---- */
@@ -98,13 +97,6 @@ static shoal_status compile_plans(struct local_env *env, struct local_step *s) {
   return status;
 }
 
-static shoal_status evaluate(void *arg, const struct shoal_node *n, const struct tensor *const *in,
-                             struct tensor *out) {
-  struct local_env *env = arg;
-  struct plan_options o = {.device = env->places.devices[0], .resources = env->places.resources[0]};
-  return plan_evaluate(&o, n, in, NULL, out);
-}
-
 shoal_status local_step_compile(struct local_env *env, const struct shoal_graph *placed,
                                 const struct step_signature *sig, enum feed_style style, struct local_step **out) {
   struct local_step *s = mem_zalloc(1, sizeof *s);
@@ -119,15 +111,8 @@ shoal_status local_step_compile(struct local_env *env, const struct shoal_graph 
     s->fetches = copy_names(sig->fetches, sig->n_fetches);
     find_feed_types(s, placed);
     if (style == FEED_ARGS) ends_follow(env, s->graph);
-    struct rewrite_options ro = {.off = env->rewrites_off,
-                                 .evaluate = evaluate,
-                                 .arg = env,
-                                 .elementwise = kernel_is_elementwise,
-                                 .has_kernel = kernel_is_here,
-                                 .own_ops = true,
-                                 .of_host = kernel_is_of_host};
-    status = graph_rewrite(s->graph, &ro);
-    if (!status) graph_late_reads(s->graph);
+    struct plan_options host = {.device = env->places.devices[0], .resources = env->places.resources[0]};
+    status = plan_rewrite_step(s->graph, env->rewrites_off, &host);
     if (!status) status = compile_plans(env, s);
   }
   if (status) {

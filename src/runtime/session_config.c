@@ -105,6 +105,24 @@ static shoal_status read_leader(struct session_config *c, const struct wire_fiel
   return NULL;
 }
 
+char *session_config_leader(struct wire w) {
+  struct wire experimental;
+  char *leader = NULL;
+  if (!find_ConfigProto_experimental(w, &experimental)) return NULL;
+  for (struct wire_field f; wire_next(&experimental, &f) == WIRE_FIELD;) {
+    if (f.tag != ConfigProto_Experimental_collective_group_leader || !f.size) continue;
+    free(leader);
+    leader = mem_strndup((const char *)f.data, f.size);
+  }
+  return leader;
+}
+
+void session_config_write_leader(const char *leader, struct text *out) {
+  size_t experimental = begin_ConfigProto_experimental(out);
+  put_ConfigProto_Experimental_collective_group_leader(out, leader);
+  wire_end(out, experimental);
+}
+
 static shoal_status read_experimental(struct session_config *c, struct wire w) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.tag == ConfigProto_Experimental_share_session_state_in_clusterspec_propagation)

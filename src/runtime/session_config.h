@@ -41,6 +41,10 @@ void graph_options_read(struct session_config *c, struct wire w);
 
 /* What options for a session on a server become there: their own ConfigProto, if any, and the rest laid over it. */
 void session_config_write(const shoal_session_options *o, struct text *out);
+/* experimental.collective_group_leader: in a ConfigProto that somebody else wrote (on the heap; NULL: it has none), and
+ * as all that ours says. */
+char *session_config_leader(struct wire w);
+void session_config_write_leader(const char *leader, struct text *out);
 /* One more of device_filters. */
 void session_config_add_filter(const char *filter, struct text *out);
 /* One more device of the last card that was spoken of (n_cards), with so much memory. */

@@ -1,6 +1,7 @@
 """The test runner counts what is told: a skipped test is named, inside a plan or beside it; a lost one is a failure, and so
 is what a sanitizer reports. And
-tools/order.py finds calls that rest on the order of their arguments, tools/schema.py fields by bare numbers."""
+tools/order.py finds calls that rest on the order of their arguments, tools/schema.py fields by bare numbers, and
+ConfigProto anywhere but in its file."""
 import contextlib
 import io
 import os
@@ -92,13 +93,14 @@ def test_fields_by_bare_numbers():
           switch (f.tag) {
             case 10: return;
           }
+          put_ConfigProto_allow_soft_placement(t, RunOptions_trace_level);
         }"""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "x.c")
         with open(path, "w") as f:
             f.write(source)
         p = subprocess.run([os.path.join(ROOT, "tools", "schema.py"), path], stdout=subprocess.PIPE, text=True, check=False)
-    assert p.returncode == 1 and [line.split(": ")[0].split(":")[1] for line in p.stdout.splitlines()] == ["2", "4", "6"], p.stdout
+    assert p.returncode == 1 and [line.split(": ")[0].split(":")[1] for line in p.stdout.splitlines()] == ["2", "4", "6", "9"], p.stdout
     p = subprocess.run([os.path.join(ROOT, "tools", "schema.py")], stdout=subprocess.PIPE, text=True, check=False)
     assert p.returncode == 0, p.stdout
 

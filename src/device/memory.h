@@ -12,12 +12,14 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "device/memory_plan.h"
 
 enum { PIECE_NAME = 64 };
 
 struct device_piece {               /* the type's, with the memory it stands for */
   struct device_piece *prev, *next; /* the account's lock */
   int64_t bytes;
+  struct memory_note note;
   char who[PIECE_NAME]; /* the end of the name, where it is longer */
 };
 

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/stream_copy.h"
 #include "device/gate.h"
+#include "device/memory_plan.h"
 #include "runtime/plan_internal.h"
 #include "runtime/variable_notes.h"
 
@@ -31,14 +32,16 @@ struct replay {
   int replayed; /* since the capture */
   int failures; /* to capture, in a row */
   struct variable_notes notes;
+  struct memory_plan memory;
   struct device_capture *capture;
   struct tensor *args; /* [n_args] their types and shapes; no memory */
   int n_args;
   struct tensor *rets; /* [n_rets] fetches: type and shape; what is kept: the value */
 };
 
-static atomic_int_fast64_t replays;
+static atomic_int_fast64_t replays, bytes;
 int64_t replay_count(void) { return atomic_load(&replays); }
+int64_t replay_bytes(void) { return atomic_load(&bytes); }
 
 static const struct device_ops *ops_of(const struct replay *r) { return r->plan->device->type->ops; }
 
@@ -65,13 +68,17 @@ struct replay *replay_new(struct plan *p, struct shoal_node *const *nodes) {
 }
 
 static void drop(struct replay *r) {
-  if (r->capture) ops_of(r)->capture_free(r->plan->device, r->capture);
+  if (r->capture) {
+    atomic_fetch_sub(&bytes, (int64_t)r->memory.has);
+    ops_of(r)->capture_free(r->plan->device, r->capture);
+  }
   r->capture = NULL;
   for (int i = 0; r->rets && i < r->map.n_rets; i++) tensor_release(&r->rets[i]);
   free(r->rets);
   free(r->args);
   r->rets = r->args = NULL;
   variable_notes_release(&r->notes);
+  memory_plan_release(&r->memory);
   r->notes = (struct variable_notes){0};
 }
 
@@ -128,7 +135,9 @@ static shoal_status finish(struct replay *r, struct step *step, shoal_status s) 
 /* A run as always, but for the notes. */
 static shoal_status take_notes(struct replay *r, struct step *step) {
   variable_notes_begin(&r->notes);
+  memory_plan_begin(&r->memory, r->plan->device);
   shoal_status s = run_nodes(r, step);
+  memory_plan_end();
   variable_notes_end();
   s = finish(r, step, s);
   const char *moved = s ? NULL : variable_notes_lock(&r->notes);
@@ -167,13 +176,21 @@ static bool is_as_mapped(const struct replay *r) {
   return (int)r->capture->feeds.n == r->map.n_feeds && (int)r->capture->fetches.n == r->map.n_fetches;
 }
 
+static shoal_status run_and_keep(struct replay *r, struct step *step) {
+  shoal_status s = run_nodes(r, step);
+  shoal_status ended = ops_of(r)->capture_end(r->plan->device, r->capture);
+  if (ended) status_merge(&s, ended);
+  return s;
+}
+
 /* With the gate shut. On an error the step has done nothing, and variables are as they were. */
 static shoal_status capture(struct replay *r, struct step *step) {
   struct device *d = r->plan->device;
-  TRY(ops_of(r)->capture_begin(d, &r->capture));
-  shoal_status s = run_nodes(r, step);
-  shoal_status ended = ops_of(r)->capture_end(d, r->capture);
-  if (ended) status_merge(&s, ended);
+  memory_plan_use(&r->memory);
+  shoal_status s = ops_of(r)->capture_begin(d, &r->capture);
+  if (!s) s = run_and_keep(r, step);
+  memory_plan_use(NULL);
+  atomic_fetch_add(&bytes, (int64_t)r->memory.has);
   if (!s && !is_as_mapped(r)) s = INTERNAL("copies were captured that nobody knows of");
   if (s)
     for (int i = 0; i < step->n_rets; i++) tensor_release(&step->rets[i]);
@@ -199,7 +216,8 @@ static bool try_capture(struct replay *r, struct step *step) {
   r->failures = 0;
   remember(r, step);
   r->state = REPLAY_READY;
-  LOGD("a step on %s of %d nodes was captured", r->plan->device->name, r->plan->n_nodes - r->plan->n_once);
+  LOGD("a step on %s of %d nodes was captured; its values take %zu bytes at the most, and have %zu",
+       r->plan->device->name, r->plan->n_nodes - r->plan->n_once, r->memory.most, r->memory.has);
   return true;
 }
 

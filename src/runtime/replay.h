@@ -14,8 +14,9 @@
  * the time (steps of several threads that read what the others change). SHOAL_LOG=debug says what was captured and what
  * was not, and why. SHOAL_REPLAY=0 switches it off.
  *
- * The memory of a captured step is its own while it is kept (the device sees to that). One step at a time replays;
- * others that come meanwhile run as always. */
+ * The memory of a captured step is its own while it is kept (the device sees to that); the run that takes notes also
+ * notes what memory it takes and gives back, so that each value has its place when it is captured
+ * (device/memory_plan.h). One step at a time replays; others that come meanwhile run as always. */
 #ifndef RUNTIME_REPLAY_H
 #define RUNTIME_REPLAY_H
 
@@ -46,5 +47,7 @@ void replay_free(struct replay *r);
 bool replay_run(struct replay *r, struct step *step, shoal_status *out);
 /* How many steps were, in this process: for tests. */
 int64_t replay_count(void);
+/* How many bytes of devices' memory captured steps have now: the same. */
+int64_t replay_bytes(void);
 
 #endif

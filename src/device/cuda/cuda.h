@@ -97,8 +97,10 @@ shoal_status cuda_let_share(struct cuda_device *c, CUfunction f, unsigned bytes)
 /* ---- memory (cuda_memory.c) ---- */
 
 struct cuda_memory *cuda_memory_new(struct cuda_device *c, int64_t limit);
-/* A part of the device's memory that is cut up on its own. */
-struct cuda_memory *cuda_memory_within(struct device *d);
+/* A part of the device's memory that is cut up on its own, by a plan as far as that goes. */
+struct memory_plan; /* device/memory_plan.h */
+struct cuda_memory *cuda_memory_within(struct device *d, const struct memory_plan *plan);
+size_t cuda_memory_taken(struct cuda_memory *m); /* bytes that such a part has */
 void cuda_memory_free(struct cuda_memory *m); /* when nothing is queued any more; what tensors still hold stays */
 shoal_status cuda_alloc(struct device *d, const char *who, size_t size, struct buffer **out);
 /* Of a tensor of the device: the count of copies in that wrote it, and that of what computed when its memory was free.

@@ -5,12 +5,14 @@
  * itself, not another in its place, since libraries were told of it. Other threads wait for the device's lock until
  * that is over: steps are kept away by the gate, but not those that look after the device.
  *
- * Memory that is taken meanwhile is cut from regions of the graph's own, so that what was given back serves again
- * inside the graph, and nobody else gets it as long as the graph is there. */
+ * Memory that is taken meanwhile is cut from a region of the graph's own, where each value has the place that was
+ * planned for it (device/memory_plan.h), or from further regions, so that what was given back serves again inside the
+ * graph, and nobody else gets it as long as the graph is there. */
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "device/cuda/cuda.h"
+#include "device/memory_plan.h"
 
 struct cuda_capture {
   struct device_capture head;
@@ -45,7 +47,7 @@ shoal_status cuda_capture_begin(struct device *d, struct device_capture **out) {
   struct cuda_capture *k = mem_zalloc(1, sizeof *k);
   *out = &k->head;
   k->c = c;
-  k->memory = cuda_memory_within(d);
+  k->memory = cuda_memory_within(d, memory_plan_used(d));
   cuda_lock(c);
   shoal_status s = begin(c);
   if (!s) {
@@ -69,6 +71,8 @@ shoal_status cuda_capture_end(struct device *d, struct device_capture *of) {
   c->captured = false;
   pthread_cond_broadcast(&c->released);
   cuda_unlock(c);
+  struct memory_plan *planned = memory_plan_used(d);
+  if (planned) planned->has = cuda_memory_taken(k->memory);
   return s;
 }
 

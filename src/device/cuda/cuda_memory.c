@@ -1,9 +1,11 @@
 /* A card's memory: regions taken from the driver, cut into chunks.
  *
- * The driver's own calls wait for the card, so regions are kept, each twice as large as the one before, and chunks are
- * cut from the smallest that is large enough and joined with their free neighbours when they come back. A chunk carries
- * two counts (cuda.h): when it was given back, and when a copy into it was queued; chunks that are joined have the
- * later of both. Where there is no room regions that are free as a whole go back to the driver first.
+ * The driver's own calls wait for the card, so regions are kept, each twice as large as the one before up to half a GB,
+ * and chunks are cut from the smallest that is large enough and joined with their free neighbours when they come back.
+ * What is larger than that has a region of its own, which serves nothing smaller than half of it: the next step wants
+ * it again, and would find it cut up (GPT-2's logits, 6.6 of 28 GB). A chunk carries two counts (cuda.h): when it was
+ * given back, and when a copy into it was queued; chunks that are joined have the later of both. Where there is no
+ * room, and before such a large region is taken, regions that are free as a whole go back to the driver.
  *
  * How much a device may take is kept by the account (device/memory.h): what virtual devices share of a card is theirs
  * by that alone. */
@@ -19,7 +21,7 @@ enum { ALIGN = 256, BINS = 40 };
 #define FIRST_REGION_WITHIN ((size_t)2 << 20)
 /* What a captured step may have, of all: three fourths. It is cut from what earlier steps gave back. */
 enum { CAPTURED_PARTS = 3, OF_PARTS = 4 };
-#define LARGEST_GROWTH ((size_t)4 << 30)
+#define LARGEST_GROWTH ((size_t)512 << 20)
 
 struct cuda_chunk {
   struct device_piece piece;       /* while it is somebody's */
@@ -28,6 +30,8 @@ struct cuda_chunk {
   struct cuda_chunk *prev, *next;  /* in its bin, when it is free */
   CUdeviceptr at;
   size_t size;
+  size_t region; /* the size of what it is cut from; 0: it has a place in a plan, and no neighbours */
+  size_t span;   /* then: that */
   bool is_free;
   uint64_t freed_at, copied_in;
 };
@@ -42,9 +46,11 @@ struct cuda_memory {
   struct cuda_chunk *bins[BINS]; /* lock: free chunks, by size */
   size_t next_region;            /* lock */
   /* Of a part that is cut up on its own (cuda_memory_within): */
-  struct device *within;        /* regions are taken from that one's memory; NULL: from the driver */
-  VEC(struct buffer *) regions; /* lock: those */
-  size_t taken;                 /* lock: their bytes */
+  struct device *within;         /* regions are taken from that one's memory; NULL: from the driver */
+  VEC(struct buffer *) regions;  /* lock: those */
+  size_t taken;                  /* lock: their bytes */
+  CUdeviceptr planned;           /* where the first of them begins, if there is a plan */
+  struct memory_serving serving; /* lock */
 };
 
 struct cuda_memory *cuda_memory_new(struct cuda_device *c, int64_t limit) {
@@ -59,18 +65,11 @@ struct cuda_memory *cuda_memory_new(struct cuda_device *c, int64_t limit) {
   return m;
 }
 
-/* How a captured step is served: what it takes for its values is given back with it, all at once. */
-struct cuda_memory *cuda_memory_within(struct device *d) {
-  struct cuda_memory *m = cuda_memory_new(cuda_of(d), d->memory_limit);
-  m->within = d;
-  m->next_region = FIRST_REGION_WITHIN;
-  return m;
-}
-
 static void unref(struct cuda_memory *m) {
   if (atomic_fetch_sub(&m->refs, 1) != 1) return;
   for (size_t i = 0; i < m->regions.n; i++) buffer_unref(m->regions.at[i]);
   vec_release(&m->regions);
+  memory_serving_release(&m->serving);
   device_memory_release(&m->account);
   pthread_mutex_destroy(&m->lock);
   free(m);
@@ -100,12 +99,16 @@ static void bin_take(struct cuda_memory *m, struct cuda_chunk *k) {
   k->is_free = false;
 }
 
+static bool serves(const struct cuda_chunk *k, size_t size) {
+  return k->size >= size && (k->region <= LARGEST_GROWTH || size >= k->region / 2);
+}
+
 /* The smallest that is large enough. */
 static struct cuda_chunk *best(const struct cuda_memory *m, size_t size) {
   for (int b = bin_of(size); b < BINS; b++) {
     struct cuda_chunk *found = NULL;
     for (struct cuda_chunk *k = m->bins[b]; k; k = k->next)
-      if (k->size >= size && (!found || k->size < found->size)) found = k;
+      if (serves(k, size) && (!found || k->size < found->size)) found = k;
     if (found) return found;
   }
   return NULL;
@@ -156,7 +159,7 @@ static int region_new(struct cuda_memory *m, size_t size) {
   if (error) return error;
   struct cuda_chunk *k = mem_zalloc(1, sizeof *k);
   k->at = at;
-  k->size = size;
+  k->size = k->region = size;
   bin_put(m, k);
   return 0;
 }
@@ -164,6 +167,7 @@ static int region_new(struct cuda_memory *m, size_t size) {
 /* Large ones first, then only what is needed, then with what can be given back. */
 static shoal_status grow(struct cuda_memory *m, size_t size) {
   size_t large = MAX(size, MIN(m->next_region, (size_t)m->account.limit));
+  if (size > LARGEST_GROWTH && !m->within) regions_drop(m);
   int error = region_new(m, large);
   if (error && large > size) error = region_new(m, size);
   if (error == CU_OUT_OF_MEMORY && !m->within && regions_drop(m)) error = region_new(m, size);
@@ -178,6 +182,7 @@ static void cut(struct cuda_memory *m, struct cuda_chunk *k, size_t size) {
   struct cuda_chunk *rest = mem_zalloc(1, sizeof *rest);
   rest->at = k->at + size;
   rest->size = k->size - size;
+  rest->region = k->region;
   rest->freed_at = k->freed_at;
   rest->copied_in = k->copied_in;
   rest->left = k;
@@ -227,14 +232,21 @@ static void chunk_give(struct cuda_memory *m, struct cuda_chunk *k) {
   bin_put(m, k);
 }
 
+static void span_give(struct cuda_memory *m, struct cuda_chunk *k) {
+  memory_serving_give(&m->serving, k->span);
+  free(k);
+}
+
 /* Work that uses it may be queued: what computes comes before the count it is given back at. */
 static void give_back(struct buffer *b) {
   struct cuda_chunk *k = b->owner;
   struct cuda_memory *m = k->of;
+  memory_note_give(k->piece.note);
   if (!m->within) device_memory_give(&m->account, &k->piece);
   pthread_mutex_lock(&m->lock);
   if (m->c) k->freed_at = atomic_load(&m->c->computed);
-  chunk_give(m, k);
+  if (k->region) chunk_give(m, k);
+  else span_give(m, k);
   if (!m->c) regions_drop(m);
   pthread_mutex_unlock(&m->lock);
   unref(m);
@@ -247,6 +259,20 @@ void cuda_memory_free(struct cuda_memory *m) {
   regions_drop(m);
   pthread_mutex_unlock(&m->lock);
   unref(m);
+}
+
+/* By the plan of a captured step: NULL where it has no place for that. */
+static struct cuda_chunk *span_take(struct cuda_memory *m, size_t size) {
+  size_t span;
+  pthread_mutex_lock(&m->lock);
+  bool planned = m->planned && memory_serving_take(&m->serving, size, &span);
+  pthread_mutex_unlock(&m->lock);
+  if (!planned) return NULL;
+  struct cuda_chunk *k = mem_zalloc(1, sizeof *k);
+  k->at = m->planned + m->serving.spans.at[span].at;
+  k->size = size;
+  k->span = span;
+  return k;
 }
 
 /* What a part is cut into was counted when that was taken. */
@@ -262,8 +288,8 @@ static shoal_status enter(struct cuda_memory *m, struct device *d, const char *w
 
 static shoal_status take_from(struct cuda_memory *m, struct device *d, const char *who, size_t size,
                               struct buffer **out) {
-  struct cuda_chunk *k;
-  shoal_status s = chunk_take(m, size, &k);
+  struct cuda_chunk *k = span_take(m, size);
+  shoal_status s = k ? NULL : chunk_take(m, size, &k);
   if (shoal_status_code(s) == SHOAL_RESOURCE_EXHAUSTED) {
     shoal_status_free(s);
     return device_memory_none(&cuda_of(d)->memory->account, d->name, (int64_t)size,
@@ -272,9 +298,28 @@ static shoal_status take_from(struct cuda_memory *m, struct device *d, const cha
   TRY(s);
   TRY(enter(m, d, who, size, k));
   k->of = m;
+  k->piece.note = memory_note_take(d, size);
   atomic_fetch_add(&m->refs, 1);
   *out = buffer_wrap((void *)(uintptr_t)k->at, size, d, give_back, k); /* NOLINT: an address of the card */
   return NULL;
+}
+
+/* How a captured step is served: what it takes for its values is given back with it, all at once. Where there is no
+ * room for what was planned it is served as others are. */
+struct cuda_memory *cuda_memory_within(struct device *d, const struct memory_plan *plan) {
+  struct cuda_memory *m = cuda_memory_new(cuda_of(d), d->memory_limit);
+  m->within = d;
+  m->next_region = FIRST_REGION_WITHIN;
+  if (plan && plan->total && region_memory(m, plan->total, &m->planned)) m->planned = 0;
+  if (m->planned) memory_serving_init(&m->serving, plan);
+  return m;
+}
+
+size_t cuda_memory_taken(struct cuda_memory *m) {
+  pthread_mutex_lock(&m->lock);
+  size_t taken = m->taken;
+  pthread_mutex_unlock(&m->lock);
+  return taken;
 }
 
 shoal_status cuda_alloc(struct device *d, const char *who, size_t size, struct buffer **out) {

@@ -68,6 +68,8 @@ void soft_queue(struct device *d, struct soft_work *w);
  * are made by staged memory. */
 bool soft_captures(const struct device *d);
 void soft_capture_block(struct buffer *b);
+/* The memory that the capture's plan has for the next value; NULL: it has none. */
+struct buffer *soft_capture_place(size_t size);
 shoal_status soft_capture_in(struct device *d, const struct tensor *from, const struct tensor *to);
 void soft_capture_out(struct device *d, const struct tensor *from, const struct tensor *to);
 

@@ -2,12 +2,15 @@
  *
  * A piece of work has addresses and no references. When it is queued it takes its turns at the memory (soft_memory.c);
  * in a capture it takes none: a replay is one piece of work on the stream, in which all of it runs in order, after all
- * that was queued before. What reads on other streams afterwards waits for the last replay. Blocks that were taken
- * while the capture was made are its own, and are used for nothing else. */
+ * that was queued before. What reads on other streams afterwards waits for the last replay. Values that are taken while
+ * the capture is made have their places in one block, as planned; others' blocks are the capture's own, and are used
+ * for nothing else. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "device/memory_plan.h"
 #include "device/soft/soft.h"
 
 struct soft_capture {
@@ -15,6 +18,16 @@ struct soft_capture {
   struct soft_device *of;
   VEC(struct soft_work *) works;
   VEC(struct buffer *) blocks;
+  struct soft_planned *planned;
+  size_t bytes; /* of the blocks and what was planned */
+};
+
+/* What was planned, for as long as the capture or one of its values is there. */
+struct soft_planned {
+  atomic_int refs;
+  struct tensor block; /* of the device */
+  pthread_mutex_t lock;
+  struct memory_serving serving; /* lock */
 };
 
 static _Thread_local struct soft_capture *capturing; /* by this thread, now */
@@ -22,7 +35,64 @@ static _Thread_local struct soft_capture *capturing; /* by this thread, now */
 static struct soft_device *self(const struct device *d) { return d->impl; }
 
 bool soft_captures(const struct device *d) { return capturing && capturing->of == self(d); }
-void soft_capture_block(struct buffer *b) { vec_push(&capturing->blocks, buffer_ref(b)); }
+void soft_capture_block(struct buffer *b) {
+  vec_push(&capturing->blocks, buffer_ref(b));
+  capturing->bytes += b->size;
+}
+
+/* ---- places ---- */
+
+static void planned_unref(struct soft_planned *p) {
+  if (!p || atomic_fetch_sub(&p->refs, 1) != 1) return;
+  tensor_release(&p->block);
+  memory_serving_release(&p->serving);
+  pthread_mutex_destroy(&p->lock);
+  free(p);
+}
+
+/* NULL: there is no plan, or no room for it. */
+static struct soft_planned *planned_new(struct device *d, const struct memory_plan *plan) {
+  if (!plan || !plan->total) return NULL;
+  struct shape shape = shape_vector((int64_t)plan->total);
+  struct tensor block;
+  shoal_status s = device_tensor_new(d, "captured steps", SHOAL_UINT8, &shape, &block);
+  shoal_status_free(s);
+  if (s) return NULL;
+  struct soft_planned *p = mem_zalloc(1, sizeof *p);
+  atomic_init(&p->refs, 1);
+  pthread_mutex_init(&p->lock, NULL);
+  tensor_move(&p->block, &block);
+  memory_serving_init(&p->serving, plan);
+  return p;
+}
+
+struct soft_place {
+  struct soft_planned *of; /* a reference */
+  size_t span;
+};
+
+static void leave_place(struct buffer *b) {
+  struct soft_place at = *(struct soft_place *)b->owner;
+  free(b->owner);
+  pthread_mutex_lock(&at.of->lock);
+  memory_serving_give(&at.of->serving, at.span);
+  pthread_mutex_unlock(&at.of->lock);
+  planned_unref(at.of);
+}
+
+struct buffer *soft_capture_place(size_t size) {
+  struct soft_planned *p = capturing->planned;
+  size_t span;
+  if (!p) return NULL;
+  pthread_mutex_lock(&p->lock);
+  bool is = memory_serving_take(&p->serving, size, &span);
+  pthread_mutex_unlock(&p->lock);
+  if (!is) return NULL;
+  struct soft_place *at = mem_alloc(sizeof *at);
+  *at = (struct soft_place){p, span};
+  atomic_fetch_add(&p->refs, 1);
+  return buffer_wrap((char *)soft_data(&p->block) + p->serving.spans.at[span].at, size, NULL, leave_place, at);
+}
 
 /* ---- work ---- */
 
@@ -87,12 +157,16 @@ void soft_capture_out(struct device *d, const struct tensor *from, const struct 
 shoal_status soft_capture_begin(struct device *d, struct device_capture **out) {
   struct soft_capture *c = mem_zalloc(1, sizeof *c);
   c->of = self(d);
+  c->planned = planned_new(d, memory_plan_used(d));
+  if (c->planned) c->bytes = tensor_bytes(&c->planned->block);
   capturing = c;
   *out = &c->head;
   return NULL;
 }
 
 shoal_status soft_capture_end(struct device *d, struct device_capture *of) {
+  struct memory_plan *planned = memory_plan_used(d);
+  if (planned) planned->has = ((struct soft_capture *)of)->bytes;
   capturing = NULL;
   return NULL;
 }
@@ -131,5 +205,6 @@ void soft_capture_free(struct device *d, struct device_capture *of) {
   vec_release(&c->head.feeds);
   vec_release(&c->head.fetches);
   vec_release(&c->blocks);
+  planned_unref(c->planned);
   free(c);
 }

@@ -155,6 +155,7 @@ void soft_memory_free(struct soft_memory *m) {
 static void give_back(struct buffer *buffer) {
   struct soft_block *b = buffer->owner;
   struct soft_memory *m = b->of;
+  memory_note_give(b->piece.note);
   device_memory_give(&m->account, &b->piece);
   pthread_mutex_lock(&m->lock);
   keep(m, b);
@@ -189,8 +190,26 @@ static struct soft_block *block_new(struct buffer *memory) {
   return b;
 }
 
+/* A value of a captured step that has its place: that is counted already. */
+static void give_back_placed(struct buffer *buffer) {
+  struct soft_block *b = buffer->owner;
+  struct soft_memory *m = b->of;
+  b->next = NULL;
+  drop(b);
+  unref(m);
+}
+
+static bool alloc_placed(struct device *d, size_t size, struct buffer **out) {
+  struct buffer *memory = soft_captures(d) ? soft_capture_place(size) : NULL;
+  if (!memory) return false;
+  *out = wrap(d, block_new(memory));
+  (*out)->release = give_back_placed;
+  return true;
+}
+
 shoal_status soft_alloc(struct device *d, const char *who, size_t size, struct buffer **out) {
   struct soft_memory *m = memory_of(d);
+  if (alloc_placed(d, size, out)) return NULL;
   struct soft_block *b = take_kept(m, size);
   if (!b) {
     struct buffer *memory;
@@ -199,6 +218,7 @@ shoal_status soft_alloc(struct device *d, const char *who, size_t size, struct b
   }
   shoal_status s = device_memory_take(&m->account, d->name, who, (int64_t)size, &b->piece);
   if (!s) {
+    b->piece.note = memory_note_take(d, size);
     *out = wrap(d, b);
     if (soft_captures(d)) soft_capture_block(*out);
     return NULL;

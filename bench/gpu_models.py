@@ -5,14 +5,16 @@
 Sides take turns, a process for each round, which trains a few steps in bfloat16 (variables in float32) on data that is
 made up: forward, backward, clipping and update. Of each round the last steps count. Printed: their median in tokens or
 pictures a second, the spread (half the distance between the quartiles, in percent), and how many times faster Shoal is
-than the best other side. PyTorch (gpu_models_torch.py) is taken from this Python, or from the one that $SHOAL_TORCH
-names; without it there is Shoal's side alone.
+than the best other side; and below, the most memory of the card that was in use while a side ran, as nvidia-smi has it.
+PyTorch (gpu_models_torch.py) is taken from this Python, or from the one that $SHOAL_TORCH names; without it there is
+Shoal's side alone.
 """
 import argparse
 import os
 import re
 import subprocess
 import sys
+import threading
 
 from gpu import head, show, torch_python
 
@@ -21,6 +23,35 @@ CASES = {"gpt2": ("GPT-2 124M, 1,024 tokens, batch {}", "tokens"), "resnet50": (
 BATCH = {"gpt2": 64, "resnet50": 256}
 SIDES = ["shoal", "torch compile", "torch eager"]
 WARM = 4  # steps of a round that do not count
+
+
+class Watch:
+    """The most memory of the card that is in use while something runs, in MB; 0 where nobody can say."""
+
+    def __init__(self):
+        self.most, self.over = 0, threading.Event()
+        self.thread = threading.Thread(target=self.look)
+
+    def look(self):
+        query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--loop-ms=100"]
+        try:
+            p = subprocess.Popen(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        except OSError:
+            return
+        for line in p.stdout:
+            self.most = max(self.most, int(line) if line.strip().isdigit() else 0)
+            if self.over.is_set():
+                break
+        p.kill()
+        p.wait()
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
 
 
 def rates(command, unit):
@@ -53,12 +84,16 @@ def main():
     for case in CASES:
         if not re.search(args.only, case):
             continue
-        found = {}
+        found, memory = {}, {}
         for _ in range(args.rounds):
             for side, command in commands(case, args, torch):
-                found.setdefault(side, []).extend(rates(command, CASES[case][1]))
+                with Watch() as watch:
+                    found.setdefault(side, []).extend(rates(command, CASES[case][1]))
+                memory[side] = max(memory.get(side, 0), watch.most)
         title, unit = CASES[case]
-        show(title.format(args.batch or BATCH[case]), unit, SIDES, found)
+        title = title.format(args.batch or BATCH[case])
+        show(title, unit, SIDES, found)
+        print(f"| {title}, memory | " + " | ".join(f"{memory.get(s, 0):,} MB" for s in SIDES) + " | - |", flush=True)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@
 #include "rpc/loop.h"
 #include "rpc/server.h"
 #include "runtime/kernel.h"
+#include "runtime/kernel_why.h"
 #include "runtime/plan_rewrite.h"
 
 enum { MOST_KEPT = 2000 };
@@ -116,6 +117,7 @@ static shoal_status prepare(struct master_session *s, bool (*over)(void *arg), v
                             .allow_soft_placement = s->config.said.soft_placement,
                             .log = s->config.said.log_placement,
                             .has_kernel = kernel_supports,
+                            .why_no_kernel = kernel_why_none,
                             .priority = device_type_priority};
   s->graph->effort = &effort;
   shoal_status err = graph_place(s->graph, &o);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "graph/place_why.h"
 #include "base/mem.h"
 
 struct placing {
@@ -299,6 +300,7 @@ static shoal_status place(struct placing *p) {
     n->assigned = mem_strdup(p->o->devices[p->device[root_of(p, (int)i)]].name);
     if (p->o->log) log_write(LOG_INFO, __FILE__, __LINE__, "%s: (%s): %s", n->name, n->op->name, n->assigned);
   }
+  if (p->o->log) place_tell_why(g, p->o);
   return NULL;
 }
 

@@ -21,9 +21,11 @@ struct place_options {
   int n_devices;
   const char *own_task; /* "/job:worker/replica:0/task:0": preferred */
   bool allow_soft_placement;
-  bool log; /* tell each node's device */
+  bool log; /* tell each node's device, and what keeps it from a better one (place_why.h) */
   /* Is there a kernel for the node, its dtypes among them, on a type of device? NULL: yes. */
   bool (*has_kernel)(const struct shoal_node *n, const char *device_type);
+  /* (optional) Why there is none: on the heap. */
+  char *(*why_no_kernel)(const struct shoal_node *n, const char *device_type);
   /* Which type is better: the higher. NULL: all are alike. */
   int (*priority)(const char *device_type);
 };

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/strmap.h"
 #include "graph/lower.h"
+#include "runtime/kernel_why.h"
 #include "runtime/plan.h"
 
 /* ---- choosing ---- */
@@ -102,6 +103,37 @@ static const struct kernel_def *fitting(const struct kernel_def *k, const struct
 static const struct kernel_def *find(const struct shoal_node *n, const char *type) {
   const struct kernel_def *own = fitting(own_kernels(n->op, device_type_find(type)), n, type);
   return own ? own : fitting(n->op->row->kernels, n, type);
+}
+
+/* What of a node's types a kernel does not take; false: it takes them. */
+static bool refuses(const struct shoal_node *n, const char *attr, uint32_t types, struct text *out) {
+  if (type_fits(n, attr, types)) return false;
+  const struct attr *a = node_attr(n, attr);
+  text_addf(out, "%s is ", attr);
+  if (a) attr_print(a, out);
+  else text_adds(out, "missing");
+  return true;
+}
+
+/* The kernels of a list for a type of device: what the first of them refuses. Returns how many there are. */
+static int refusals(const struct kernel_def *k, const struct shoal_node *n, const char *type, struct text *out) {
+  int seen = 0;
+  for (; k && k->device; k++) {
+    if (!(k->flags & KERNEL_ANYWHERE) && strcmp(k->device, type) != 0) continue;
+    if (!seen++ && !refuses(n, k->type_attr, k->types, out)) refuses(n, k->type_attr2, k->types2, out);
+  }
+  return seen;
+}
+
+char *kernel_why_none(const struct shoal_node *n, const char *device_type) {
+  struct text why = {0};
+  int seen = refusals(own_kernels(n->op, device_type_find(device_type)), n, device_type, &why);
+  if (!seen) seen = refusals(n->op->row->kernels, n, device_type, &why);
+  char *text = !seen   ? mem_printf("there is no kernel for %s", device_type)
+               : why.n ? mem_printf("no kernel for %s where %s", device_type, text_cstr(&why))
+                       : mem_printf("the kernel for %s does not do this case of it", device_type);
+  text_release(&why);
+  return text;
 }
 
 shoal_status kernel_find(const struct shoal_node *n, const char *device_type, const struct kernel_def **out) {

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "graph/lower.h"
 #include "graph/place.h"
+#include "runtime/kernel_why.h"
 #include "runtime/plan_rewrite.h"
 #include "runtime/run_cancel.h"
 #include "runtime/run_metadata.h"
@@ -139,6 +140,7 @@ static shoal_status place_graph(struct local_session *s) {
                             .allow_soft_placement = s->soft,
                             .log = s->log,
                             .has_kernel = kernel_supports,
+                            .why_no_kernel = kernel_why_none,
                             .priority = device_type_priority};
   shoal_status status = graph_place(s->graph, &o);
   free(devices);

@@ -3,7 +3,9 @@
 
 #include "base/clock.h"
 #include "device/device.h"
-#include "graph/place.h"
+#include "graph/place_why.h"
+#include "runtime/kernel.h"
+#include "runtime/kernel_why.h"
 
 enum { TASKS = 1000, EACH = 8, DEVICES = TASKS * EACH, NODES = 10000 };
 
@@ -93,5 +95,40 @@ static void soft_placement_stays_on_the_task(void **state) {
   free_devices(d);
 }
 
-RUN_TESTS(cmocka_unit_test(every_node_is_where_it_asked), cmocka_unit_test(what_is_not_there_is_named),
-          cmocka_unit_test(soft_placement_stays_on_the_task))
+static void why_is(const struct shoal_graph *g, const struct place_options *o, const char *name, const char *want) {
+  char *why = place_why(graph_find(g, name), o);
+  if (want) assert_string_equal(why, want);
+  else assert_null(why);
+  free(why);
+}
+
+/* What keeps a node from the better device: a kernel that is not there, or its own request. The CPU's alone are here
+ * but for the type GPU that stands in. */
+static void it_is_told_why(void **state) {
+  setenv("SHOAL_SOFT_GPUS", "1", 1);
+  struct place_device d[2] = {{.name = "/job:localhost/replica:0/task:0/device:CPU:0"},
+                              {.name = "/job:localhost/replica:0/task:0/device:GPU:0"}};
+  for (int i = 0; i < 2; i++) ASSERT_OK(device_spec_parse(d[i].name, &d[i].spec));
+  struct shoal_graph *g = graph_new();
+  add(g, 0, "/device:CPU:0");
+  add(g, 1, "");
+  struct shoal_node *queue;
+  struct named_attr *types = mem_alloc(sizeof *types);
+  *types = (struct named_attr){mem_strdup("component_types"), attr_list(ATTR_TYPE)};
+  attr_list_add(&types->value, attr_type(SHOAL_FLOAT32));
+  ASSERT_OK(graph_add(g, "queue", op_find("FIFOQueueV2"), NULL, 0, types, 1, &queue));
+  struct place_options o = {.devices = d,
+                            .n_devices = 2,
+                            .log = true,
+                            .has_kernel = kernel_supports,
+                            .why_no_kernel = kernel_why_none,
+                            .priority = device_type_priority};
+  ASSERT_OK(graph_place(g, &o));
+  why_is(g, &o, "n0", "CPU was asked for");
+  why_is(g, &o, "n1", NULL);
+  why_is(g, &o, "queue", "there is no kernel for GPU");
+  graph_free(g);
+}
+
+RUN_TESTS(cmocka_unit_test(it_is_told_why), cmocka_unit_test(every_node_is_where_it_asked),
+          cmocka_unit_test(what_is_not_there_is_named), cmocka_unit_test(soft_placement_stays_on_the_task))

@@ -176,6 +176,24 @@ SHOAL_API shoal_out shoal_dataset_prefetch(shoal_graph *g, shoal_out d, int64_t 
 /* What the first walk to the end gave, for all others: in memory (path NULL), or in files of that prefix. */
 SHOAL_API shoal_out shoal_dataset_cache(shoal_graph *g, shoal_out d, const char *path);
 
+/* ---- in files ---- */
+
+typedef struct shoal_saved_options {
+  size_t size;             /* shoal/options.h */
+  const char *compression; /* "GZIP", "SNAPPY"; NULL: none */
+} shoal_saved_options;
+/* An op that writes all elements of d to files in a folder, as tf.data.Dataset.save does. */
+SHOAL_API shoal_op *shoal_dataset_save(shoal_graph *g, shoal_out d, const char *path,
+                                       const shoal_saved_options *options);
+/* What was saved there, by Shoal or TensorFlow, with the same compression; types and shapes of the n components are
+ * those it was saved with. The folder is to be there when the iterator begins. */
+SHOAL_API shoal_out shoal_dataset_load(shoal_graph *g, const char *path, const shoal_dtype *types,
+                                       const shoal_dims *shapes, int n, const shoal_saved_options *options);
+/* What the first walk to the end gave, for all others, of later programs too that make the same dataset: in a folder of
+ * its own in this one. */
+SHOAL_API shoal_out shoal_dataset_snapshot(shoal_graph *g, shoal_out d, const char *path,
+                                           const shoal_saved_options *options);
+
 /* ---- datasets of datasets ---- */
 
 typedef struct shoal_window_options {

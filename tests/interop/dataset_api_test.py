@@ -217,6 +217,8 @@ TWINS = {
     "shuffle_repeat": lambda _: Dataset.range(40).shuffle(9, seed=42).repeat(3),
     "shuffle_same": lambda _: Dataset.range(12).shuffle(20, seed=0, reshuffle_each_iteration=False).repeat(2),
     "shuffle_graph_seed": with_graph_seed,
+    "saved": slices,
+    "snapshot": slices,
     "repeat": lambda _: Dataset.range(3).repeat(3),
     "take_skip": lambda _: Dataset.range(30).repeat().skip(25).take(10),
     "shard": lambda _: Dataset.range(11).shard(3, 1),

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <shoal/shoal.h>
 
@@ -282,6 +283,41 @@ static shoal_out group_by_length(shoal_graph *g) {
                                                      .n_bounds = 2, .rows = (const int64_t[]){2, 3, 2}));
 }
 
+/* ---- in files ---- */
+
+static void check(shoal_status s) {
+  if (!s) return;
+  shoal_status_print(s);
+  exit(1);
+}
+
+/* By a session of its own, unless an earlier run has. */
+static void save(const char *path) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_op *all = shoal_dataset_save(g, slices(g), path, SHOAL_OPTIONS(shoal_saved_options, .compression = "GZIP"));
+  shoal_session *s;
+  if (shoal_report(g)) exit(1);
+  check(shoal_session_open(g, NULL, &s));
+  check(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, all));
+  check(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+static shoal_out saved(shoal_graph *g) {
+  const shoal_dtype types[] = {SHOAL_FLOAT32, SHOAL_STRING};
+  const shoal_dims shapes[] = {SHOAL_SHAPE(2), SHOAL_SCALAR};
+  char path[4096];
+  snprintf(path, sizeof path, "%s/saved", folder);
+  if (access(path, F_OK)) save(path);
+  return shoal_dataset_load(g, path, types, shapes, 2, SHOAL_OPTIONS(shoal_saved_options, .compression = "GZIP"));
+}
+
+static shoal_out snapshot(shoal_graph *g) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/snapshot", folder);
+  return shoal_dataset_snapshot(g, slices(g), path, NULL);
+}
+
 /* ---- all of them ---- */
 
 #define CASE(name) \
@@ -335,6 +371,8 @@ static const struct {
     CASE(window),
     CASE(group_by_window),
     CASE(group_by_length),
+    CASE(saved),
+    CASE(snapshot),
 };
 
 static shoal_out make(shoal_graph *g, const char *name) {
@@ -345,12 +383,6 @@ static shoal_out make(shoal_graph *g, const char *name) {
 }
 
 /* ---- writing ---- */
-
-static void check(shoal_status s) {
-  if (!s) return;
-  shoal_status_print(s);
-  exit(1);
-}
 
 static void print_string(const shoal_tensor *t, int64_t i) {
   size_t n;

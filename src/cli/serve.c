@@ -24,6 +24,7 @@ struct serve_flags {
   const char *name, *base_path, *config_file, *level;
   struct tls_flags tls;
   int64_t port, poll_s, retries, retry_us, grace_s, max_request, inter, intra;
+  int64_t rest_port, rest_threads, rest_timeout_ms, rest_max_bytes;
   bool bind_all;
 };
 
@@ -58,8 +59,7 @@ static shoal_status read_models(const struct serve_flags *f, struct models_confi
     return INVALID("--model_config_file and --model_base_path both say what is served: give one of them");
   if (f->config_file) return models_config_read_file(out, f->config_file);
   if (!f->base_path) return INVALID("--model_base_path is missing (or --model_config_file)");
-  if (!file_is_directory(f->base_path))
-    return NOT_FOUND("--model_base_path=%s is no folder", f->base_path);
+  if (!file_is_directory(f->base_path)) return NOT_FOUND("--model_base_path=%s is no folder", f->base_path);
   models_config_one(out, f->name ? f->name : "default", f->base_path);
   return NULL;
 }
@@ -72,27 +72,32 @@ static shoal_status serve(const struct serve_flags *f) {
   shoal_status s = read_models(f, &models);
   if (!s) s = catch_signals();
   if (!s)
-    s = model_server_start(
-        &(struct model_server_options){
-            .models = &models,
-            .catalog = {.poll_ms = f->poll_s * 1000,
-                        .max_retries = (int)f->retries,
-                        .retry_ms = f->retry_us / 1000,
-                        .session = {.size = sizeof(shoal_session_options),
-                                    .inter_op_threads = (int)f->inter,
-                                    .intra_op_threads = (int)f->intra,
-                                    .allow_soft_placement = true}},
-            .host = tls || f->bind_all ? "[::]" : NULL,
-            .port = (int)f->port,
-            .tls = tls,
-            .max_request_bytes = f->max_request},
-        &server);
+    s = model_server_start(&(struct model_server_options){.models = &models,
+                                                          .catalog = {.poll_ms = f->poll_s * 1000,
+                                                                      .max_retries = (int)f->retries,
+                                                                      .retry_ms = f->retry_us / 1000,
+                                                                      .session = {.size = sizeof(shoal_session_options),
+                                                                                  .inter_op_threads = (int)f->inter,
+                                                                                  .intra_op_threads = (int)f->intra,
+                                                                                  .allow_soft_placement = true}},
+                                                          .host = tls || f->bind_all ? "[::]" : NULL,
+                                                          .port = (int)f->port,
+                                                          .tls = tls,
+                                                          .max_request_bytes = f->max_request,
+                                                          .rest_port = (int)f->rest_port,
+                                                          .rest_host = f->bind_all ? "[::]" : NULL,
+                                                          .rest_threads = (int)f->rest_threads,
+                                                          .rest_timeout_ms = f->rest_timeout_ms,
+                                                          .rest_max_bytes = f->rest_max_bytes},
+                           &server);
   if (s) {
     models_config_release(&models);
     rpc_tls_free(tls);
     return s;
   }
   printf("listening on grpc://%s:%d\n", tls || f->bind_all ? "[::]" : "localhost", model_server_port(server));
+  if (f->rest_port >= 0)
+    printf("REST at http://%s:%d/v1/models\n", f->bind_all ? "[::]" : "localhost", model_server_rest_port(server));
   fflush(stdout);
   wait_for_signal();
   LOGI("stopping");
@@ -105,9 +110,23 @@ int serve_main(int argc, char **argv) {
 #ifdef __GLIBC__
   mallopt(M_ARENA_MAX, 4); /* many threads answer: a heap for each would be most of a small server's memory */
 #endif
-  struct serve_flags f = {.port = 8500, .poll_s = 1, .retries = 5, .retry_us = 60000000, .grace_s = 30};
+  struct serve_flags f = {.port = 8500,
+                          .poll_s = 1,
+                          .retries = 5,
+                          .retry_us = 60000000,
+                          .grace_s = 30,
+                          .rest_port = -1,
+                          .rest_timeout_ms = 30000};
   const struct flag own[] = {
       {"port", "N", "the port of gRPC (default 8500; 0: a free one)", .number = &f.port, .max = 65535},
+      {"rest_api_port", "N", "the port of REST, plain text (0: a free one; default: none)", .number = &f.rest_port,
+       .max = 65535},
+      {"rest_api_num_threads", "N", "requests of REST worked on at a time (default: four for each core)",
+       .number = &f.rest_threads, .min = 1, .max = 4096},
+      {"rest_api_timeout_in_ms", "N", "for a request of REST (default 30000; 0: none)", .number = &f.rest_timeout_ms,
+       .max = INT32_MAX},
+      {"rest_api_max_request_bytes", "N", "largest request of REST, inflated (default 256 MiB)",
+       .number = &f.rest_max_bytes, .min = 1, .max = INT32_MAX},
       {"model_name", "NAME", "the name of the model (default \"default\")", .text = &f.name},
       {"model_base_path", "DIR", "its folder, in which each version is a folder whose name is a number",
        .text = &f.base_path},

@@ -6,11 +6,8 @@
  * no second request to be smuggled behind the first. */
 #include "rpc/pages.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,8 +20,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "rpc/bind.h"
 
-enum { MAX_CONNECTIONS = 32, TIMEOUT_MS = 10000, MAX_REQUEST = 8192, BACKLOG = 64, PAUSE_MS = 100 };
+enum { MAX_CONNECTIONS = 32, TIMEOUT_MS = 10000, MAX_REQUEST = 8192, PAUSE_MS = 100 };
 
 struct visitor {
   int fd;
@@ -214,38 +212,6 @@ static void *attend(void *arg) {
 
 /* ---- starting and stopping ---- */
 
-static int listen_at(const struct addrinfo *a) {
-  int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return -1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-  if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) return fd;
-  int err = errno;
-  close(fd);
-  errno = err;
-  return -1;
-}
-
-static shoal_status open_listener(struct pages *p, const char *host, int port) {
-  char bare[256], service[16];
-  snprintf(bare, sizeof bare, "%s", host[0] == '[' ? host + 1 : host);
-  bare[strcspn(bare, "]")] = 0;
-  snprintf(service, sizeof service, "%d", port);
-  struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
-  int err = getaddrinfo(bare, service, &hints, &found);
-  if (err) return INVALID("--http_host=%s cannot be resolved: %s", host, gai_strerror(err));
-  p->listener = listen_at(found);
-  err = errno;
-  freeaddrinfo(found);
-  if (p->listener < 0)
-    return ERRNO_STATUS(err, "no pages at %s:%d (--http_host, --http_port): choose another port, or 0 for a free one",
-                        host, port);
-  struct sockaddr_storage a;
-  getsockname(p->listener, (struct sockaddr *)&a, &(socklen_t){sizeof a});
-  p->port =
-      ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port : ((struct sockaddr_in *)&a)->sin_port);
-  return NULL;
-}
-
 static void release(struct pages *p) {
   while (p->n) drop(p, p->n - 1);
   if (p->listener >= 0) close(p->listener);
@@ -257,7 +223,7 @@ static void release(struct pages *p) {
 shoal_status pages_start(const char *host, int port, const struct page *rows, int n, void *arg, struct pages **out) {
   struct pages *p = mem_zalloc(1, sizeof *p);
   *p = (struct pages){.rows = rows, .n_rows = n, .arg = arg, .listener = -1, .stop = {-1, -1}};
-  shoal_status s = open_listener(p, host, port);
+  shoal_status s = bind_and_listen(host, port, "--http_host, --http_port", &p->listener, &p->port);
   if (!s && pipe2(p->stop, O_CLOEXEC)) s = ERRNO_STATUS(errno, "no pipe for the pages");
   int err = s ? 0 : pthread_create(&p->thread, NULL, attend, p);
   if (err) s = ERRNO_STATUS(err, "no thread for the pages");

@@ -50,9 +50,9 @@ struct catalog {
   bool has_thread;
   pthread_mutex_t lock;
   pthread_cond_t news;
-  struct strmap models;    /* lock: name -> struct served_model * */
-  struct reload *reloads;  /* lock: first come, first */
-  bool stopping;           /* lock */
+  struct strmap models;   /* lock: name -> struct served_model * */
+  struct reload *reloads; /* lock: first come, first */
+  bool stopping;          /* lock */
 };
 
 /* A version's number and the name of its folder. */
@@ -343,8 +343,7 @@ static void *attend(void *arg) {
     look_after_all(c);
     if (r) end_reload(r, check_served(c));
   }
-  for (struct reload *r; (r = next_reload(c));)
-    end_reload(r, STATUS(SHOAL_UNAVAILABLE, "the server is stopping"));
+  for (struct reload *r; (r = next_reload(c));) end_reload(r, STATUS(SHOAL_UNAVAILABLE, "the server is stopping"));
   return NULL;
 }
 
@@ -427,8 +426,7 @@ static const struct version_label *find_label(const struct served_model *m, stru
 
 static shoal_status no_servable(const struct model_spec *spec, bool latest, int64_t version) {
   if (latest) return NOT_FOUND("Servable not found for request: Latest(%s)", SLICE_CSTR(spec->name));
-  return NOT_FOUND("Servable not found for request: Specific(%s, %" PRId64 ")", SLICE_CSTR(spec->name),
-                   version);
+  return NOT_FOUND("Servable not found for request: Specific(%s, %" PRId64 ")", SLICE_CSTR(spec->name), version);
 }
 
 /* Call with the lock held. */
@@ -462,8 +460,7 @@ static shoal_status tell(const struct catalog *c, const struct model_spec *spec,
                          void (*each)(void *arg, const struct version_status *v), void *arg) {
   const struct served_model *m = find_model(c, spec->name);
   const struct version_label *l = m && spec->label.at ? find_label(m, spec->label) : NULL;
-  if (spec->label.at && !l)
-    return INVALID("Unrecognized servable version label: %s", SLICE_CSTR(spec->label));
+  if (spec->label.at && !l) return INVALID("Unrecognized servable version label: %s", SLICE_CSTR(spec->label));
   bool all = !spec->has_version && !l;
   int64_t version = l ? l->version : spec->version;
   int told = 0;

@@ -17,8 +17,8 @@ struct version_label {
 struct model_config {
   char *name, *base_path;
   enum version_policy policy;
-  int64_t latest;          /* VERSIONS_LATEST: so many */
-  VEC(int64_t) versions;   /* VERSIONS_SPECIFIC: these */
+  int64_t latest;        /* VERSIONS_LATEST: so many */
+  VEC(int64_t) versions; /* VERSIONS_SPECIFIC: these */
   VEC(struct version_label) labels;
 };
 

@@ -86,9 +86,10 @@ static shoal_status check_inputs(const struct query *q) {
   add_keys(&want, q->signature->inputs, q->signature->n_inputs);
   shoal_status s = n == q->signature->n_inputs
                        ? NULL
-                       : INVALID("input size does not match signature: %d!=%d len({%s}) != len({%s}). Sent extra: {}. "
-                                 "Missing but required: {%s}.",
-                                 n, q->signature->n_inputs, text_cstr(&have), text_cstr(&want), text_cstr(&missing));
+                       : INVALID(
+                             "input size does not match signature: %d!=%d len({%s}) != len({%s}). Sent extra: {}. "
+                             "Missing but required: {%s}.",
+                             n, q->signature->n_inputs, text_cstr(&have), text_cstr(&want), text_cstr(&missing));
   text_release(&want);
   text_release(&have);
   text_release(&missing);

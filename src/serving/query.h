@@ -9,9 +9,9 @@
 struct query {
   struct servable *servable; /* a reference */
   const shoal_signature *signature;
-  const char **keys;     /* [signature->n_inputs], the signature's own */
-  shoal_tensor **values; /* [signature->n_inputs], in its order; NULL: not given yet */
-  const char **outputs;  /* [n_outputs], the signature's own */
+  const char **keys;      /* [signature->n_inputs], the signature's own */
+  shoal_tensor **values;  /* [signature->n_inputs], in its order; NULL: not given yet */
+  const char **outputs;   /* [n_outputs], the signature's own */
   shoal_tensor **answers; /* [n_outputs] */
   int n_outputs;
   int64_t deadline; /* of clock_ns() */

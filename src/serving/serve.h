@@ -13,12 +13,17 @@ struct model_server_options {
   const char *host; /* to bind; NULL: loopback */
   int port;         /* 0: any */
   const struct rpc_tls *tls;
-  int64_t max_request_bytes; /* 0: 2 GiB */
+  int64_t max_request_bytes;               /* 0: 2 GiB */
+  int rest_port;                           /* -1: no REST; 0: any */
+  const char *rest_host;                   /* NULL: loopback */
+  int rest_threads;                        /* 0: four for each core */
+  int64_t rest_timeout_ms, rest_max_bytes; /* 0: none; 256 MiB */
 };
 
 /* Loads the models, and lets clients in. */
 shoal_status model_server_start(const struct model_server_options *o, struct model_server **out);
 int model_server_port(const struct model_server *s);
+int model_server_rest_port(const struct model_server *s);
 /* Lets nobody in any more, gives requests grace_ms to end, and frees all. */
 void model_server_stop(struct model_server *s, int64_t grace_ms);
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "cluster/request_parts.h"
 #include "proto/any.wire.h"
 #include "proto/error_codes.wire.h"
@@ -11,6 +12,7 @@
 #include "proto/serving.wire.h"
 #include "rpc/loop.h"
 #include "serving/predict.h"
+#include "serving/requests.h"
 #include "tensor/tensor_proto.h"
 
 static shoal_status check_end(enum wire_step step, const char *message) {
@@ -53,7 +55,9 @@ static shoal_status run_predict(struct service *s, struct rpc_call *c, struct qu
 static void predict(struct rpc_call *c, void *arg) {
   struct query q = {0};
   struct rpc_message *out = NULL;
+  int64_t began = clock_ns();
   shoal_status s = run_predict(arg, c, &q, &out);
+  requests_count(q.servable ? q.servable->name : NULL, REQUEST_PREDICT, REQUEST_GRPC, began, s);
   query_release(&q);
   if (s) rpc_call_fail(c, s);
   else rpc_call_reply(c, out);

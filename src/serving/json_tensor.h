@@ -1,0 +1,25 @@
+/* Tensors as JSON, as TensorFlow Serving's REST has them: requests in rows ("instances") or columns ("inputs"), answers
+ * likewise ("predictions", "outputs"). Its words in errors, too. */
+#ifndef SERVING_JSON_TENSOR_H
+#define SERVING_JSON_TENSOR_H
+
+#include "serving/json.h"
+#include "serving/query.h"
+
+enum json_format { JSON_ROWS, JSON_COLUMNS };
+
+/* Values for q's inputs from the body of a request, which has been checked and is an object of n bytes. */
+shoal_status json_read_inputs(struct query *q, json_value document, size_t n, enum json_format *format);
+/* The answers, as the request came. */
+shoal_status json_write_answers(const struct query *q, enum json_format format, struct text *out);
+
+/* { "b64": "..." }? And what it holds, appended. */
+bool json_is_base64(json_value v);
+shoal_status json_base64(json_value v, struct text *out);
+/* A number so that it is read back as the same; NaN, Infinity. */
+void json_write_float(struct text *out, float v);
+void json_write_double(struct text *out, double v);
+/* n bytes of UTF-8 as a string, with its quotes. */
+void json_write_string(struct text *out, const char *s, size_t n);
+
+#endif

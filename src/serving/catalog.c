@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/strmap.h"
 #include "proto/serving.wire.h"
+#include "serving/warmup.h"
 
 /* ENDED: so many versions that are gone are told of. */
 enum { POLL_MS = 1000, RETRIES = 5, RETRY_MS = 60000, ENDED = 32 };
@@ -87,6 +88,11 @@ static void load(struct catalog *c, struct served_model *m, struct version *v, c
   v->state = ModelVersionStatus_State_LOADING;
   pthread_mutex_unlock(&c->lock);
   shoal_status s = servable_load(m->config.name, v->number, dir, &c->o.session, &made);
+  if (!s) s = warmup(made, dir);
+  if (s) {
+    servable_unref(made);
+    made = NULL;
+  }
   if (s) LOGE("model '%s', version %" PRId64 ": %s", m->config.name, v->number, shoal_status_message(s));
   else LOGI("model '%s': version %" PRId64 " is served", m->config.name, v->number);
   pthread_mutex_lock(&c->lock);

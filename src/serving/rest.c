@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "proto/serving.wire.h"
+#include "serving/json_examples.h"
 #include "serving/json_tensor.h"
 #include "serving/requests.h"
 
@@ -120,6 +121,38 @@ static shoal_status predict(const struct rest *rest, struct model_spec spec, str
   if (!s) s = ask(rest, &q, document, body.n, out);
   requests_count(q.servable ? q.servable->name : NULL, REQUEST_PREDICT, REQUEST_REST, began, s);
   query_release(&q);
+  text_release(&signature);
+  return s;
+}
+
+/* ---- classify, regress ---- */
+
+/* Of a servable that was found. */
+static shoal_status infer_with(const struct rest *rest, struct servable *servable, struct chars signature,
+                               json_value document, enum inference kind, struct text *out) {
+  shoal_tensor *examples;
+  struct query q;
+  TRY(json_read_examples(document, &examples));
+  shoal_status s = inference_run(&q, servable, signature, kind, examples, deadline_after_ms(rest->timeout_ms));
+  if (!s) json_write_inference(&q, kind, out);
+  query_release(&q);
+  shoal_tensor_unref(examples);
+  return s;
+}
+
+static shoal_status infer(const struct rest *rest, const struct model_spec *spec, struct chars body,
+                          enum inference kind, struct text *out) {
+  json_value document;
+  struct text signature = {0};
+  struct servable *servable = NULL;
+  int64_t began = clock_ns();
+  shoal_status s = read_document(body, &document);
+  if (!s) s = read_signature(document, &signature);
+  if (!s) s = catalog_find(rest->catalog, spec, &servable);
+  if (!s) s = infer_with(rest, servable, (struct chars){text_cstr(&signature), signature.n}, document, kind, out);
+  requests_count(servable ? servable->name : NULL, kind == INFERENCE_CLASSIFY ? REQUEST_CLASSIFY : REQUEST_REGRESS,
+                 REQUEST_REST, began, s);
+  servable_unref(servable);
   text_release(&signature);
   return s;
 }
@@ -257,7 +290,8 @@ static shoal_status answer(const struct rest *rest, const struct http1_request *
     case REST_PREDICT: return predict(rest, t.spec, r->body, out);
     case REST_STATUS: return status(rest, &t.spec, out);
     case REST_METADATA: return metadata(rest, &t.spec, out);
-    default: return UNIMPLEMENTED("classify and regress");
+    case REST_CLASSIFY: return infer(rest, &t.spec, r->body, INFERENCE_CLASSIFY, out);
+    default: return infer(rest, &t.spec, r->body, INFERENCE_REGRESS, out);
   }
 }
 

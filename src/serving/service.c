@@ -2,6 +2,7 @@
  * and for one connection, and has others for the network (rpc/loop.h). */
 #include "serving/service.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -11,6 +12,7 @@
 #include "proto/meta_graph.wire.h"
 #include "proto/serving.wire.h"
 #include "rpc/loop.h"
+#include "serving/inference.h"
 #include "serving/predict.h"
 #include "serving/requests.h"
 #include "tensor/tensor_proto.h"
@@ -62,6 +64,28 @@ static void predict(struct rpc_call *c, void *arg) {
   if (s) rpc_call_fail(c, s);
   else rpc_call_reply(c, out);
 }
+
+/* ---- Classify, Regress, MultiInference ---- */
+
+static void infer(struct rpc_call *c, struct service *service, enum request_api api,
+                  shoal_status (*run)(struct inference_source *, struct wire, struct text *)) {
+  struct inference_source source = {.catalog = service->catalog, .deadline = rpc_call_deadline(c)};
+  struct text out = {0};
+  struct wire m;
+  int64_t began = clock_ns();
+  shoal_status s = request_read(c, &m);
+  if (!s && !rpc_call_unpacks(c, wire_left(&m)))
+    s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "there is no room for the request's examples (--max_held_bytes)");
+  rpc_loop_hand_over();
+  if (!s) s = run(&source, m, &out);
+  requests_count(source.model, api, REQUEST_GRPC, began, s);
+  free(source.model);
+  rpc_call_answer(c, s, &out);
+}
+
+static void classify(struct rpc_call *c, void *arg) { infer(c, arg, REQUEST_CLASSIFY, inference_classify); }
+static void regress(struct rpc_call *c, void *arg) { infer(c, arg, REQUEST_REGRESS, inference_regress); }
+static void multi_inference(struct rpc_call *c, void *arg) { infer(c, arg, REQUEST_MULTI_INFERENCE, inference_multi); }
 
 /* ---- GetModelMetadata ---- */
 
@@ -196,6 +220,9 @@ static void handle_reload_config(struct rpc_call *c, void *arg) {
 
 const struct rpc_method service_methods[] = {
     {"/tensorflow.serving.PredictionService/Predict", predict},
+    {"/tensorflow.serving.PredictionService/Classify", classify},
+    {"/tensorflow.serving.PredictionService/Regress", regress},
+    {"/tensorflow.serving.PredictionService/MultiInference", multi_inference},
     {"/tensorflow.serving.PredictionService/GetModelMetadata", get_model_metadata},
     {"/tensorflow.serving.ModelService/GetModelStatus", get_model_status},
     {"/tensorflow.serving.ModelService/HandleReloadConfigRequest", handle_reload_config},

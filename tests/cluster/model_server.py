@@ -122,5 +122,35 @@ def half_plus(path, version, add=2.0):
     os.rename(beside, os.path.join(path, str(version)))
 
 
+def examples_model(path, version=1):
+    """Of Examples with a feature "x": classify, regress, both from one graph of version 1."""
+    import tensorflow.compat.v1 as tf
+    with tf.Graph().as_default(), tf.Session() as session:
+        serialized = tf.placeholder(tf.string, [None], "examples")
+        parsed = tf.parse_example(serialized, {"x": tf.FixedLenFeature([1], tf.float32),
+                                               "bias": tf.FixedLenFeature([1], tf.float32, [0.0])})
+        w = tf.Variable([[1.0, -1.0]])
+        x = parsed["x"] + parsed["bias"]
+        scores = tf.nn.softmax(tf.matmul(x, w))
+        classes = tf.tile(tf.constant([["pos", "neg"]]), [tf.shape(x)[0], 1])
+        value = x * 2.0
+        session.run(tf.global_variables_initializer())
+        info = tf.saved_model.build_tensor_info
+        define = tf.saved_model.signature_def_utils.build_signature_def
+        b = tf.saved_model.Builder(os.path.join(path, str(version)))
+        b.add_meta_graph_and_variables(session, ["serve"], {
+            "serving_default": define({"inputs": info(serialized)},
+                                      {"classes": info(classes), "scores": info(scores)}, "tensorflow/serving/classify"),
+            "value": define({"inputs": info(serialized)}, {"outputs": info(value)}, "tensorflow/serving/regress"),
+            "predict": define({"examples": info(serialized)}, {"value": info(value)}, "tensorflow/serving/predict")})
+        b.save()
+
+
+def example(**features):
+    import tensorflow as tf
+    return tf.train.Example(features=tf.train.Features(feature={
+        k: tf.train.Feature(float_list=tf.train.FloatList(value=[v])) for k, v in features.items()}))
+
+
 def remove(path, version):
     shutil.rmtree(os.path.join(path, str(version)))

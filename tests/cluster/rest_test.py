@@ -24,7 +24,7 @@ import tensorflow as tf
 
 import cluster
 import tap
-from model_server import Server, half_plus
+from model_server import Server, examples_model, half_plus
 
 
 def ask(port, method, path, body=None, headers=None, chunks=None):
@@ -262,6 +262,25 @@ def test_status_metadata_metrics(folder):
         assert code == 200 and ':tensorflow:serving:request_count{model_name="default",status="OK"} 3' in got, got
         assert ':tensorflow:serving:request_count{model_name="default",status="INVALID_ARGUMENT"} 1' in got, got
         assert ':tensorflow:serving:request_latency_count{model_name="default",API="Predict",entrypoint="REST"} 3' in got
+
+
+@in_folder
+def test_classify_and_regress(folder):
+    examples_model(folder)
+    with serve(folder) as s:
+        classify, regress = "/v1/models/default:classify", "/v1/models/default/versions/1:regress"
+        code, got = ask(s.rest, "POST", classify, {"examples": [{"x": 0.0}, {"x": [1.5]}]})
+        assert code == 200 and [[c[0] for c in r] for r in got["results"]] == [["pos", "neg"]] * 2, got
+        assert np.allclose([r[0][1] for r in got["results"]], [0.5, 1 / (1 + math.exp(-3))])
+        assert ask(s.rest, "POST", regress, {"signature_name": "value", "context": {"bias": 1.0},
+                                             "examples": [{"x": 0.5}, {"x": 1.5}]}) == (200, {"results": [3.0, 5.0]})
+        for body, words in (({"examples": []}, "empty array"), ({}, "'examples'"), ({"examples": [1]}, "JSON object"),
+                            ({"examples": [{"x": None}]}, "Feature: x"), ({"examples": [{"x": [1.0, "a"]}]}, "feature: x"),
+                            ({"examples": [{"x": {"a": 1}}]}, "Feature: x"), ({"examples": [{"x": 2 ** 63}]}, "uint64"),
+                            ({"examples": [{}]}, "x"), ({"examples": [{"x": "a"}]}, "x"),
+                            ({"examples": [{"x": 0.0}], "signature_name": "value"}, "method_name")):
+            code, got = ask(s.rest, "POST", classify, body)
+            assert code == 400 and words in got["error"], (body, code, got)
 
 
 @in_folder

@@ -256,6 +256,89 @@ def test_wrong_requests(folder):
         assert c.predict({"x": X})[0] == 1 and s.alive()
 
 
+@in_folder
+def test_examples(folder):
+    """Classify, Regress, MultiInference."""
+    from tensorflow_serving.apis import classification_pb2, inference_pb2, regression_pb2
+    model_server.examples_model(folder)
+    with Server(f"--model_base_path={folder}") as s:
+        c = Client(s.port)
+        values = [0.0, 1.0, -2.0]
+
+        def fill(r, bias=None):
+            if bias is None:
+                r.input.example_list.examples.extend(model_server.example(x=v) for v in values)
+            else:
+                r.input.example_list_with_context.examples.extend(model_server.example(x=v) for v in values)
+                r.input.example_list_with_context.context.CopyFrom(model_server.example(bias=bias))
+            return r
+
+        for bias in None, 1.0:
+            x = np.array(values) + (bias or 0)
+            want = 1 / (1 + np.exp(-2 * x))
+            got = c.prediction.Classify(fill(c.spec(classification_pb2.ClassificationRequest()), bias))
+            assert got.model_spec.version.value == 1
+            assert [[k.label for k in r.classes] for r in got.result.classifications] == [["pos", "neg"]] * 3
+            assert np.allclose([r.classes[0].score for r in got.result.classifications], want)
+            got = c.prediction.Regress(fill(c.spec(regression_pb2.RegressionRequest(), signature="value"), bias))
+            assert np.allclose([r.value for r in got.result.regressions], 2 * x)
+        r = fill(inference_pb2.MultiInferenceRequest())
+        for signature, method in ("", "classify"), ("value", "regress"):
+            t = c.spec(r.tasks.add(), signature=signature)
+            t.method_name = "tensorflow/serving/" + method
+        got = c.prediction.MultiInference(r)
+        assert len(got.results[0].classification_result.classifications) == 3
+        assert [v.value for v in got.results[1].regression_result.regressions] == [0.0, 2.0, -4.0]
+        bad = grpc.StatusCode.INVALID_ARGUMENT
+        fails(lambda: c.prediction.Classify(c.spec(classification_pb2.ClassificationRequest())), bad, "Input is empty.")
+        fails(lambda: c.prediction.Classify(fill(c.spec(classification_pb2.ClassificationRequest(), signature="value"))),
+              bad, "Expected classification signature method_name to be tensorflow/serving/classify. Was: "
+              "tensorflow/serving/regress")
+        fails(lambda: c.prediction.Regress(fill(c.spec(regression_pb2.RegressionRequest(), signature="no"))), bad,
+              "No signature was found with the name: no")
+        r.tasks[1].model_spec.name = "other"
+        fails(lambda: c.prediction.MultiInference(r), bad, "same model name")
+        r.tasks[1].CopyFrom(r.tasks[0])
+        fails(lambda: c.prediction.MultiInference(r), bad, "Duplicate evaluation")
+        del r.tasks[:]
+        fails(lambda: c.prediction.MultiInference(r), bad, "at least one")
+        wrong = c.spec(classification_pb2.ClassificationRequest())
+        wrong.input.example_list.examples.add()
+        fails(lambda: c.prediction.Classify(wrong), bad, "x")
+        for method in "Classify", "Regress", "MultiInference":
+            raw = c.channel.unary_unary(f"/tensorflow.serving.PredictionService/{method}")
+            fails(lambda: raw(b"\x0a\x03\x0a\x01a\x12\xff\xff"), bad)
+        assert s.alive()
+
+
+@in_folder
+def test_warm_up(folder):
+    """Requests that a version brings along are answered before it is served; one that fails keeps it out."""
+    from tensorflow_serving.apis import prediction_log_pb2
+    beside = os.path.join(folder, "beside")
+    os.makedirs(beside)
+
+    def add(version, *keys):
+        half_plus(beside, version)
+        extra = os.path.join(beside, str(version), "assets.extra")
+        os.makedirs(extra)
+        with tf.io.TFRecordWriter(os.path.join(extra, "tf_serving_warmup_requests")) as f:
+            for key in keys:
+                log = prediction_log_pb2.PredictionLog()
+                log.predict_log.request.model_spec.name = "default"
+                log.predict_log.request.inputs[key].CopyFrom(tf.make_tensor_proto(X))
+                f.write(log.SerializeToString())
+        os.rename(os.path.join(beside, str(version)), os.path.join(folder, str(version)))
+
+    add(1, "x", "x")
+    with Server(f"--model_base_path={folder}") as s:
+        c = Client(s.port)
+        assert c.predict({"x": X})[0] == 1
+        add(2, "x", "z")
+        cluster.until(lambda: c.states().get(2) == "END")
+        assert c.predict({"x": X})[0] == 1 and "warm-up request 2" in s.said(), s.said()
+
+
 class Slow(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32, "n")])
     def count(self, n):

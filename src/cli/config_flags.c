@@ -34,28 +34,13 @@ static shoal_status read_fraction(const char *text, double *fraction) {
   return NULL;
 }
 
-/* "1024+1024,,4096": the megabytes of a card's devices, and the next card's. */
-static shoal_status read_virtual(const char *text, struct device_options *o) {
-  o->n_cards = 1;
-  for (const char *at = text; *at;) {
-    char *end = (char *)at;
-    double mb = *at == ',' ? 0 : strtod(at, &end);
-    if ((end == at && *at != ',') || (*end && !strchr(",+", *end)) || (*end == '+' && strchr(",+", end[1])))
-      return INVALID("--virtual_devices=%s: expected megabytes, as in 1024+1024,4096", text);
-    if (end != at) TRY(status_prefix(session_config_add_virtual(o, mb), "--virtual_devices=%s: ", text));
-    if (*end == ',') o->n_cards++;
-    at = end + (*end != 0);
-  }
-  return NULL;
-}
-
 shoal_status config_flags_write(const struct config_flags *f, struct text *out) {
   struct device_options devices = {.allow_growth = f->allow_growth};
   if (f->memory_fraction) TRY(read_fraction(f->memory_fraction, &devices.memory_fraction));
   if (f->visible && strlen(f->visible) >= VISIBLE_TEXT)
     return INVALID("--visible_device_list: more than %d characters", VISIBLE_TEXT - 1);
   if (f->visible) strcpy(devices.visible, f->visible);
-  if (f->virtual_devices) TRY(read_virtual(f->virtual_devices, &devices));
+  if (f->virtual_devices) TRY(session_config_read_virtual("--virtual_devices", f->virtual_devices, &devices));
   if (f->session_config) TRY(add_text(f->session_config, out));
   if (f->memory_fraction || f->visible || f->virtual_devices || f->allow_growth)
     session_config_write_devices(&devices, out);

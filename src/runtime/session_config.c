@@ -54,6 +54,20 @@ shoal_status session_config_add_virtual(struct device_options *o, double mb) {
   return NULL;
 }
 
+shoal_status session_config_read_virtual(const char *what, const char *text, struct device_options *o) {
+  o->n_cards = 1;
+  for (const char *at = text; *at;) {
+    char *end = (char *)at;
+    double mb = *at == ',' ? 0 : strtod(at, &end);
+    if ((end == at && *at != ',') || (*end && !strchr(",+", *end)) || (*end == '+' && strchr(",+", end[1])))
+      return INVALID("%s=%s: expected megabytes, as in 1024+1024,4096", what, text);
+    if (end != at) TRY(status_prefix(session_config_add_virtual(o, mb), "%s=%s: ", what, text));
+    if (*end == ',') o->n_cards++;
+    at = end + (*end != 0);
+  }
+  return NULL;
+}
+
 /* One card's: the limits of its devices; a card without any is whole. */
 static shoal_status read_virtual(struct device_options *o, struct wire w) {
   o->n_cards++;
@@ -157,7 +171,15 @@ shoal_status session_config_read(struct session_config *c, struct wire w) {
   return step == WIRE_BROKEN ? INVALID("ConfigProto does not parse as a protocol buffer") : NULL;
 }
 
-shoal_status session_config_check(const struct session_config *c) {
+/* For programs that have no ConfigProto; one that speaks of its cards' memory has the word. */
+static shoal_status read_environment(struct device_options *o) {
+  const char *text = getenv("SHOAL_VIRTUAL_DEVICES");
+  if (!text || !*text || o->n_cards || o->memory_fraction > 0) return NULL;
+  return session_config_read_virtual("SHOAL_VIRTUAL_DEVICES", text, o);
+}
+
+shoal_status session_config_check(struct session_config *c) {
+  TRY(read_environment(&c->device_options));
   for (int i = 0; i < c->n_devices; i++) {
     const struct device_count *d = &c->devices[i];
     int least = device_type_find(d->type)->host;

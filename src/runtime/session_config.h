@@ -33,8 +33,9 @@ shoal_status session_config_read(struct session_config *c, struct wire w);
 void session_config_release(struct session_config *c);
 /* So many devices of a type, whatever was said before. */
 void session_config_ask(struct session_config *c, const struct device_type *type, int n);
-/* Can a task have these devices, and so many threads? */
-shoal_status session_config_check(const struct session_config *c);
+/* Can a task have these devices, and so many threads? Where nothing was said of how cards are divided,
+ * SHOAL_VIRTUAL_DEVICES in the environment does. */
+shoal_status session_config_check(struct session_config *c);
 
 /* GraphOptions, which workers also get without the rest. */
 void graph_options_read(struct session_config *c, struct wire w);
@@ -49,6 +50,8 @@ void session_config_write_leader(const char *leader, struct text *out);
 void session_config_add_filter(const char *filter, struct text *out);
 /* One more device of the last card that was spoken of (n_cards), with so much memory. */
 shoal_status session_config_add_virtual(struct device_options *o, double mb);
+/* "1024+1024,,4096": the megabytes of a card's devices, and the next card's. what: who says so, for errors. */
+shoal_status session_config_read_virtual(const char *what, const char *text, struct device_options *o);
 /* gpu_options, laid over what out has: what o says of them. */
 void session_config_write_devices(const struct device_options *o, struct text *out);
 

@@ -109,6 +109,13 @@ shoal_status device_memory_take(struct device_memory *m, const char *device, con
   return s;
 }
 
+bool device_memory_fits(struct device_memory *m, int64_t bytes) {
+  pthread_mutex_lock(&m->lock);
+  bool fits = bytes <= m->limit - m->used;
+  pthread_mutex_unlock(&m->lock);
+  return fits;
+}
+
 shoal_status device_memory_none(struct device_memory *m, const char *device, int64_t bytes, const char *why) {
   users all = {0};
   pthread_mutex_lock(&m->lock);

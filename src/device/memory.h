@@ -9,6 +9,7 @@
 #define DEVICE_MEMORY_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -35,6 +36,8 @@ void device_memory_release(struct device_memory *m);
 /* RESOURCE_EXHAUSTED names the device and those who have most. */
 shoal_status device_memory_take(struct device_memory *m, const char *device, const char *who, int64_t bytes,
                                 struct device_piece *piece);
+/* Is there room now? */
+bool device_memory_fits(struct device_memory *m, int64_t bytes);
 /* The same error where the device itself refuses so many bytes, though there is room in the account; why: in a few
  * words. */
 shoal_status device_memory_none(struct device_memory *m, const char *device, int64_t bytes, const char *why);

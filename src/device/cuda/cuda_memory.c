@@ -288,6 +288,9 @@ static shoal_status enter(struct cuda_memory *m, struct device *d, const char *w
 
 static shoal_status take_from(struct cuda_memory *m, struct device *d, const char *who, size_t size,
                               struct buffer **out) {
+  /* What the device may not have is not asked of the driver, who may have it. */
+  if (!m->within && !device_memory_fits(&m->account, (int64_t)size))
+    return device_memory_none(&m->account, d->name, (int64_t)size, "");
   struct cuda_chunk *k = span_take(m, size);
   shoal_status s = k ? NULL : chunk_take(m, size, &k);
   if (shoal_status_code(s) == SHOAL_RESOURCE_EXHAUSTED) {

@@ -154,6 +154,7 @@ static int allreduce(int argc, char **argv) {
   bool by_servers = false;
   struct bench_simulation simulation = {0};
   const char *transport = "memory", *sizes = "4K,64K,1M,16M", *algorithms = "auto", *dtype = "float32";
+  const char *device = "CPU";
   const struct flag flags[] = {
       {"ranks", "N", "processes (default 2)", .number = &ranks, .min = 1, .max = BENCH_MOST_RANKS},
       {"sizes", "LIST", "bytes of each rank (default 4K,64K,1M,16M)", .text = &sizes},
@@ -167,6 +168,7 @@ static int allreduce(int argc, char **argv) {
        "messages of "
        "bfloat16",
        .text = &algorithms},
+      {"device", "TYPE", "with --servers: CPU (default) or GPU, whose processes may share a card", .text = &device},
       {"dtype", "NAME", "float32 (default), float64, float16, bfloat16, int32 or int64", .text = &dtype},
       {"simulate", "RANKS[,HOSTS]", "instead of measuring: on links that are only numbers, up to 4096 ranks",
        .text = &simulation.layout},
@@ -188,12 +190,13 @@ static int allreduce(int argc, char **argv) {
     return EXIT_USAGE;
   }
   struct bench_list list = {0};
-  struct bench_case c = {.ranks = (int)ranks, .iters = (int)iters};
+  struct bench_case c = {.ranks = (int)ranks, .iters = (int)iters, .device = device};
   char *size_items = mem_strdup(sizes), *algorithm_items = mem_strdup(algorithms);
   shoal_status s = read_dtype(dtype, &c.dtype);
   if (!s) s = read_sizes(size_items, &list);
   if (!s) s = read_algorithms(algorithm_items, &list);
   bool by_mpi = !strcmp(transport, "mpi");
+  if (!s && strcmp(device, "CPU") != 0 && !by_servers) s = INVALID("--device=%s goes with --servers", device);
   if (!s) s = check_transport(transport, by_servers, simulation.layout);
   if (!s) s = check(&simulation, by_servers, by_mpi, algorithms);
   if (!s && by_mpi) s = bench_mpi(&list, c, dtype);

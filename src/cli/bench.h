@@ -21,6 +21,7 @@ struct bench_case {
   int64_t bytes, elements; /* of each rank */
   shoal_dtype dtype;
   const char *algorithm; /* "auto": by the cost model */
+  const char *device;    /* the type: of servers */
   int iters;
 };
 

@@ -109,7 +109,7 @@ static shoal_status build(struct bench_servers *b, const struct bench_case *c, s
   shoal_out last = {0};
   for (int rank = 0; rank < b->ranks; rank++) {
     char device[64], name[64];
-    snprintf(device, sizeof device, "/job:worker/task:%d/cpu:0", rank);
+    snprintf(device, sizeof device, "/job:worker/task:%d/device:%s:0", rank, c->device);
     snprintf(name, sizeof name, "x%d_%d", group, rank);
     shoal_push_device(g, device);
     shoal_out x = shoal_variable(g, name, shoal_init_constant(g, c->dtype, SHOAL_SHAPE(c->elements), 2.0 * rank)).value;

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/fingerprint.h"
 #include "base/mem.h"
 #include "base/vec.h"
 
@@ -113,8 +114,13 @@ static void over(void *pool, struct collective_run *list) {
   else pool_submit(pool, end_list, list);
 }
 
+/* A group in devices' memory is another one than the same members have in the host's. */
+static uint64_t identity_of(const struct collective_group *g, const struct device *device) {
+  return device ? fingerprint_cat64(g->identity, DEVICE_HANDLE) : g->identity;
+}
+
 static struct shared_group *join(struct collective_memory *m, const struct collective_group *g, int rank,
-                                 struct pool *pool) {
+                                 struct device *device, struct pool *pool) {
   struct shared_place places[SHARED_RANKS];
   const char *names[SHARED_RANKS];
   for (int i = 0; i < g->size; i++) {
@@ -122,11 +128,12 @@ static struct shared_group *join(struct collective_memory *m, const struct colle
     names[i] = g->places[i].device;
   }
   return shared_group_new(&(struct shared_group_request){.home = m->home,
-                                                         .identity = g->identity,
+                                                         .identity = identity_of(g, device),
                                                          .rank = rank,
                                                          .size = g->size,
                                                          .places = places,
                                                          .names = names,
+                                                         .device = device,
                                                          .over = over,
                                                          .arg = pool});
 }
@@ -141,14 +148,15 @@ static struct memory_member *find(struct collective_memory *m, uint64_t identity
 }
 
 struct memory_member *collective_memory_join(struct collective_memory *m, const struct collective_group *g, int rank,
-                                             struct pool *pool) {
+                                             struct device *device, struct pool *pool) {
+  uint64_t identity = identity_of(g, device);
   if (!m->home || !g->could_share) return NULL;
   pthread_mutex_lock(&m->lock);
-  struct memory_member *e = find(m, g->identity, rank);
+  struct memory_member *e = find(m, identity, rank);
   if (!e) {
     make_room(m, pool);
     e = mem_zalloc(1, sizeof *e);
-    *e = (struct memory_member){.identity = g->identity, .rank = rank, .group = join(m, g, rank, pool)};
+    *e = (struct memory_member){.identity = identity, .rank = rank, .group = join(m, g, rank, device, pool)};
     vec_push(&m->members, e);
   }
   e->used = ++m->uses;

@@ -14,6 +14,8 @@
 #include "cluster/collective_parcels.h"
 #include "cluster/collectives.h"
 #include "cluster/worker.h"
+#include "collective/staged.h"
+#include "ops/control/communicator.h"
 
 enum { LOOK_MS = 250, PATIENCE_NS = 50000, SLAB = 16 };
 
@@ -40,6 +42,7 @@ struct party {
   struct session_collectives *site;
   struct step *step;
   const struct device *device;
+  bool on_device; /* values are in its memory */
   double timeout_s;
   struct collective_group *group; /* a reference */
   int rank;
@@ -181,7 +184,10 @@ static void tell(struct party *p, struct party_run *x, shoal_status s) {
   bool stopped = cancel_started(&p->guard.cancel);
   if (p->shared && shoal_status_code(s) == SHOAL_UNIMPLEMENTED && !stopped) { /* nothing has happened */
     shoal_status_free(s);
-    collectives_by_messages(p->site, p->step, x->member, &x->out);
+    if (p->on_device) {
+      tensor_release(&x->out);
+      collective_stage(p->step, x->member, collective_meet);
+    } else collectives_by_messages(p->site, p->step, x->member, &x->out);
     return;
   }
   if (s && stopped) { /* what follows from it says less */
@@ -227,29 +233,31 @@ static void begin(struct together *t) {
   if (open_party == p) open_party = NULL;
   join_init(&p->join, (size_t)p->n, close_party, p);
   atomic_fetch_add(&p->guard.refs, p->n - 1); /* each has one */
-  atomic_fetch_add(p->shared ? &collectives_of(p)->in_memory : &collectives_of(p)->by_messages, p->n);
-  atomic_fetch_add(&collectives_of(p)->parties, 1);
+  struct collectives *c = collectives_of(p);
+  atomic_fetch_add(p->on_device ? &c->in_windows : p->shared ? &c->in_memory : &c->by_messages, p->n);
+  atomic_fetch_add(&c->parties, 1);
   struct cancel *step = p->first->member->cancel;
-  if (!guard_begin(&p->guard, collectives_of(p), step) ||
+  if (!guard_begin(&p->guard, c, step) ||
       !cancel_register(&p->guard.cancel, &p->breaking, on_break, p)) {
     fail_all(p);
     return;
   }
   alarm_set(&p->look, deadline_after_ms(LOOK_MS), on_look, p);
-  if (pool_is_mine(p->step->inter)) p->first->run.patience_ns = PATIENCE_NS;
+  if (pool_is_mine(p->step->inter) && !p->on_device) p->first->run.patience_ns = PATIENCE_NS;
   collective_run_start(&p->first->run);
 }
 
 /* Does it go in parcels where it goes by messages? The same on all ranks. */
 static bool is_parcelled(const struct collective_member *m, const struct collective_group *g) {
-  return g->all_ours && m->kind == COLLECTIVE_REDUCE &&
+  return g->all_ours && !m->on_device && m->kind == COLLECTIVE_REDUCE &&
          parcels_takes(OPERATION_ALL_REDUCE, m->in->n, dtype_size(m->dtype), g->size, m->algorithm, m->wire);
 }
 
 static bool fits(const struct party *p, const struct session_collectives *site, const struct step *step,
                  const struct collective_member *m) {
   if (p->shared ? m->algorithm >= 0 : !is_parcelled(m, p->group)) return false;
-  return p->site == site && p->step == step && p->device == m->device && p->group->key == m->group_key &&
+  return p->site == site && p->step == step && p->device == m->device && p->on_device == m->on_device &&
+         p->group->key == m->group_key &&
          p->group->size == m->group_size && (m->rank < 0 || m->rank == p->rank) && p->timeout_s == m->timeout_s &&
          p->first->member->cancel == m->cancel;
 }
@@ -259,7 +267,8 @@ static struct party *party_new(struct session_collectives *site, struct step *st
                                struct collective_group *g, int rank, bool by_messages) {
   struct collectives *c = &site->session->worker->collectives;
   struct memory_member *shared = NULL;
-  if (!by_messages && m->algorithm < 0) shared = collective_memory_join(c->memory, g, rank, step->inter);
+  if (!by_messages && m->algorithm < 0)
+    shared = collective_memory_join(c->memory, g, rank, m->on_device ? m->device : NULL, step->inter);
   if (!shared && !is_parcelled(m, g)) return NULL;
   struct party *p = block_zalloc(sizeof *p);
   guard_init(&p->guard, c, m->timeout_s, late, release);
@@ -268,6 +277,7 @@ static struct party *party_new(struct session_collectives *site, struct step *st
   p->site = site;
   p->step = step;
   p->device = m->device;
+  p->on_device = m->on_device;
   p->timeout_s = m->timeout_s;
   p->group = collective_group_ref(g);
   p->rank = rank;
@@ -312,6 +322,8 @@ static void add(struct party *p, struct collective_member *m, int source, struct
                                    .wire = p->parcels ? m->wire : 0,
                                    .in = m->in ? m->in->data : NULL,
                                    .out = x->out.data,
+                                   .device_in = p->on_device ? m->in : NULL,
+                                   .device_out = p->on_device ? &x->out : NULL,
                                    .done = run_over};
   if (p->last) {
     p->last->after = x;
@@ -356,7 +368,8 @@ bool party_take_known(struct session_collectives *site, struct step *step, struc
   bool near = p && fits(p, site, step, m);
   struct collective_group *g = near ? p->group : collectives_known_group(site, m);
   int source = 0, rank = near ? p->rank : g ? collectives_rank(site, g, m) : -1;
-  bool known = rank >= 0 && collectives_known_instance(site, m, rank, &source);
+  bool here = m->on_device && g && collective_group_is_one_task(g); /* they meet in their task */
+  bool known = rank >= 0 && !here && collectives_known_instance(site, m, rank, &source);
   if (known && !near) p = party_new(site, step, m, g, rank, false);
   if (!near) collective_group_unref(g);
   if (!known || !p) return false;

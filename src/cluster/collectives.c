@@ -11,6 +11,8 @@
 #include "cluster/worker.h"
 #include "collective/choose.h"
 #include "collective/parcels.h"
+#include "collective/staged.h"
+#include "ops/control/communicator.h"
 #include "proto/step_stats.wire.h"
 #include "proto/worker.wire.h"
 #include "rpc/message.h"
@@ -214,11 +216,33 @@ static shoal_status check_wire(const struct joining *j) {
   return INVALID("messages of bfloat16 are for groups of at most %d, and this has %d", PARCELLED_RANKS, g->size);
 }
 
+/* Devices whose memory is their own: those of one task meet there, those of one host share it, others go by way of the
+ * host's. */
+static void leave_to_devices(struct joining *j) {
+  struct collective_member *m = j->member;
+  struct step *step = j->step;
+  bool here = collective_group_is_one_task(j->group);
+  struct party *p = here ? NULL : party_find(j->site, step, m, j->group, j->rank, false);
+  if (p) {
+    go_to(p, j);
+    return;
+  }
+  if (here) m->rank = j->rank;
+  guard_end(&j->guard);
+  guard_unref(&j->guard);
+  if (here) collective_meet_here(step, m);
+  else collective_stage(step, m, collective_meet);
+}
+
 static void begin(struct joining *j) {
   struct collective_member *m = j->member;
   bool made = tensor_valid(&j->out);
   if (cancel_started(&j->guard.cancel)) {
     finish(j, cancel_reason(&j->guard.cancel));
+    return;
+  }
+  if (m->on_device) {
+    leave_to_devices(j);
     return;
   }
   struct party *p = party_find(j->site, j->step, m, j->group, j->rank, made);

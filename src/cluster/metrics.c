@@ -187,6 +187,8 @@ static int metrics(void *arg, struct text *out) {
             "# TYPE shoal_collectives_total counter\n");
   text_addf(out, "shoal_collectives_total{by=\"memory\"} %" PRId64 "\n",
             (int64_t)atomic_load(&s->worker->collectives.in_memory));
+  text_addf(out, "shoal_collectives_total{by=\"windows\"} %" PRId64 "\n",
+            (int64_t)atomic_load(&s->worker->collectives.in_windows));
   text_addf(out, "shoal_collectives_total{by=\"messages\"} %" PRId64 "\n",
             (int64_t)atomic_load(&s->worker->collectives.by_messages));
   put(out, "shoal_collective_parties_total", "counter",

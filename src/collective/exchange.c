@@ -11,6 +11,7 @@
 
 #include "base/block.h"
 #include "base/mem.h"
+#include "collective/device_exchange.h"
 #include "collective/pairs.h"
 
 enum { PIECE = 1 << 13 }; /* elements: a piece of the sum, and of the sums that wait, stays in the cache */
@@ -96,6 +97,7 @@ static shoal_status exchange_own(struct collective_member *const *members, int n
 shoal_status exchange_run(struct collective_member *const *members, int n, struct tensor *results) {
   enum collective_kind kind = members[0]->kind;
   if (kind == COLLECTIVE_JOIN) return NULL;
+  if (members[0]->on_device) return device_exchange_run(members, n, results);
   if (kind == COLLECTIVE_ALL_TO_ALL || kind == COLLECTIVE_REDUCE_SCATTER) return exchange_own(members, n, results);
   TRY(exchange_shared(members, n, &results[0]));
   for (int i = 1; i < n; i++) tensor_ref(&results[i], &results[0]);

@@ -129,6 +129,12 @@ shoal_status collective_group_read(const void *data, size_t n, int wanted, struc
   return NULL;
 }
 
+bool collective_group_is_one_task(const struct collective_group *g) {
+  for (int i = 1; i < g->size; i++)
+    if (g->tasks[i] != g->tasks[0]) return false;
+  return true;
+}
+
 struct collective_group *collective_group_ref(struct collective_group *g) {
   atomic_fetch_add(&g->refs, 1);
   return g;

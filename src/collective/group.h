@@ -36,6 +36,8 @@ struct collective_group {
 shoal_status collective_group_read(const void *data, size_t n, int wanted, struct collective_group **out);
 struct collective_group *collective_group_ref(struct collective_group *g);
 void collective_group_unref(struct collective_group *g);
+/* Are all members devices of one task? */
+bool collective_group_is_one_task(const struct collective_group *g);
 /* Puts it down in a DeviceAttributes message. rank -1: none is claimed. */
 void collective_put_claim(struct text *attributes, int rank, const struct shared_place *memory);
 /* The rank that a DeviceAttributes message claims; -1: none. */

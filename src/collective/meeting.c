@@ -116,6 +116,9 @@ static shoal_status find_group(struct meeting *m, const struct collective_member
     *g = (struct group){.next = m->groups, .key = c->group_key, .size = c->group_size};
     m->groups = g;
   }
+  if (g->n && g->devices[0]->type != c->device->type)
+    return INTERNAL("Device %s is joining a group with device type %s, but that group has type %s (group_key=%d)",
+                    c->device->name, c->device->type->name, g->devices[0]->type->name, g->key);
   if (g->size != c->group_size)
     return INTERNAL("Device %s is joining a group with size %d, but that group has size %d (group_key=%d)",
                     c->device->name, c->group_size, g->size, g->key);

@@ -32,7 +32,8 @@ enum collective_kind { /* TensorFlow's numbers */
 /* Filled and owned by whoever joins; lives until done is called. */
 struct collective_member {
   const char *name; /* of the node, for errors */
-  const struct device *device;
+  struct device *device;
+  bool on_device; /* `in`, and what make() makes, is in the memory of its device, which is not the host's */
   enum collective_kind kind;
   int group_size, group_key, instance_key;
   int rank; /* which it claims; -1: by the name of its device */

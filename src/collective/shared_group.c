@@ -12,9 +12,11 @@
 
 #include "base/clock.h"
 #include "base/fingerprint.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "collective/shared_order.h"
 #include "collective/shared_work.h"
+#include "collective/window_work.h"
 
 enum {
   SPIN_NS = 2000,        /* another core answers within this */
@@ -39,7 +41,10 @@ struct shared_group {
     pid_t pid;
     int process; /* a descriptor of it; -1: the system has none */
     struct shared_memory *view;
-  } * members; /* [size] */
+    struct device_handle handle; /* of the window that was opened */
+  } * members;                   /* [size] */
+  struct device *device;         /* NULL: values are in the host's memory */
+  struct tensor *windows;        /* [size], of each rank: the own one, and the driver's: those that were opened */
   char *spare;
   void (*over)(void *arg, struct collective_run *list);
   void *arg;
@@ -141,6 +146,33 @@ static bool find_areas(struct shared_group *g) {
   return true;
 }
 
+/* Of groups in devices' memory: opens the windows of those who have told of theirs. False: some have not, or one cannot
+ * be had, and then the group is refused. */
+static bool find_windows(struct shared_group *g) {
+  bool all = true;
+  for (int r = 0; r < g->size && g->device; r++) {
+    if (r == g->rank) continue;
+    struct device_handle handle;
+    if (!g->areas[r] || !atomic_load(&g->areas[r]->has_window)) {
+      all = false;
+      continue;
+    }
+    memcpy(&handle, &g->areas[r]->window, sizeof handle); /* once: it may change */
+    if (tensor_valid(&g->windows[r]) && !memcmp(&handle, &g->members[r].handle, sizeof handle)) continue;
+    tensor_release(&g->windows[r]);
+    g->members[r].handle = handle;
+    shoal_status s = g->device->type->ops->window_open(g->device, &handle, WINDOW_BYTES, &g->windows[r]);
+    if (!s) continue;
+    LOGI("collectives of %s and %s go by way of the host: %s", g->members[g->rank].name, g->members[r].name,
+         shoal_status_message(s));
+    shoal_status_free(s);
+    shared_home_refuse(g->home, key_of(g->identity, g->rank));
+    atomic_store(&g->refused, true);
+    return false;
+  }
+  return all;
+}
+
 /* Whether all are in one epoch, this rank too. It enters none before it has found all: it might find the last when the
  * others have begun, and end it. */
 static bool is_ready(struct shared_group *g) {
@@ -159,6 +191,7 @@ static bool is_ready(struct shared_group *g) {
   over = MAX(over, atomic_load(&g->own->broken));
   if (over > LAST_EPOCH) distrust(g, g->rank); /* by whoever wrote there */
   if (atomic_load(&g->dead)) return false;
+  all = all && find_windows(g);
   if (all && g->epoch != over + 1) enter_epoch(g, over + 1);
   for (int r = 0; r < g->size && all; r++) all = atomic_load(&g->areas[r]->epoch) == g->epoch;
   return all;
@@ -247,10 +280,17 @@ static shoal_status why_not(struct shared_group *g) {
 static shoal_status execute(struct shared_group *g, int n) {
   struct shared_work w = {
       .parts = g->parts, .n_parts = n, .areas = g->areas, .rank = g->rank, .size = g->size, .spare = g->spare};
-  int64_t turns = shared_work_init(&w);
+  struct window_work on_device = {.parts = g->parts,
+                                  .n_parts = n,
+                                  .device = g->device,
+                                  .windows = g->windows,
+                                  .rank = g->rank,
+                                  .size = g->size};
+  int64_t turns = g->device ? window_work_init(&on_device) : shared_work_init(&w);
   for (int64_t k = 0; k < turns; k++) {
     if (!wait_for(g, all_turned, INT64_MAX) || !turned(g)) return why_not(g);
-    shared_work_turn(&w, k, g->turn);
+    if (g->device) TRY(window_work_turn(&on_device, k, g->turn));
+    else shared_work_turn(&w, k, g->turn);
     atomic_store(&g->own->turn, ++g->turn);
     ring_all(g);
   }
@@ -539,6 +579,22 @@ static bool open_views(struct shared_group *g, const struct shared_group_request
   return all;
 }
 
+/* False: the device has no memory to share. */
+static bool tell_window(struct shared_group *g) {
+  struct device_handle handle;
+  const struct device_ops *ops = g->device->type->ops;
+  if (!ops->window_new || !ops->merge || !ops->finish) return false;
+  shoal_status s =
+      ops->window_new(g->device, "collectives with other processes", WINDOW_BYTES, &g->windows[g->rank], &handle);
+  if (s) LOGI("collectives of %s go by way of the host: %s", g->device->name, shoal_status_message(s));
+  bool told = !s;
+  shoal_status_free(s);
+  if (!told) return false;
+  g->own->window = handle;
+  atomic_store(&g->own->has_window, 1);
+  return true;
+}
+
 struct shared_group *shared_group_new(const struct shared_group_request *q) {
   static const struct collective_transport_ops ops = {
       .name = "shared memory", .abandon = shared_abandon, .whole = shared_start};
@@ -558,7 +614,9 @@ struct shared_group *shared_group_new(const struct shared_group_request *q) {
   pthread_cond_init(&g->changed, NULL);
   bool ok = open_views(g, q);
   g->own = ok ? shared_home_take(q->home, key) : NULL;
-  if (g->own) return g;
+  g->device = q->device;
+  if (q->device) g->windows = mem_zalloc((size_t)q->size, sizeof *g->windows);
+  if (g->own && (!q->device || tell_window(g))) return g;
   shared_home_refuse(q->home, key);
   shared_group_free(g);
   return NULL;
@@ -603,6 +661,8 @@ void shared_group_free(struct shared_group *g) {
     if (g->members[r].process >= 0) close(g->members[r].process);
     free(g->members[r].name);
   }
+  for (int r = 0; r < g->size && g->windows; r++) tensor_release(&g->windows[r]);
+  free(g->windows);
   shared_order_release(&g->order);
   pthread_mutex_destroy(&g->lock);
   pthread_cond_destroy(&g->changed);

@@ -27,6 +27,8 @@ struct shared_group_request {
   int rank, size;
   const struct shared_place *places; /* [size] */
   const char *const *names;          /* [size], for errors */
+  struct device *device; /* values are in its memory, which is shared by windows (device.h); NULL: in the host's. All
+                            ranks say the same. It outlives the group */
   /* (optional) Gets what has ended together, linked by next, to call `done` of each, with its status. */
   void (*over)(void *arg, struct collective_run *list);
   void *arg;

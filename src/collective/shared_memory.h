@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "collective/transport.h"
+#include "device/device.h"
 
 enum {
   SHARED_AREAS = 16,        /* of a home: the groups, times the ranks here, that use it at a time */
@@ -60,6 +61,8 @@ struct shared_area {
   _Alignas(64) _Atomic uint64_t posted;
   _Alignas(64) _Atomic uint64_t ordered; /* rank 0's */
   _Alignas(64) _Atomic uint64_t turn;    /* turns that it has ended */
+  _Alignas(64) _Atomic uint32_t has_window; /* it is told: of groups in devices' memory */
+  struct device_handle window;
   _Alignas(64) struct shared_post posts[SHARED_POSTS];
   struct shared_turn_of order[SHARED_POSTS];  /* rank 0's */
   _Alignas(4096) char slots[2][SHARED_CHUNK]; /* of the turns with an even and an odd number */

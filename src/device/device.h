@@ -41,6 +41,24 @@ struct device_capture {         /* the head of a type's own */
   VEC(struct buffer *) fetches; /* the same of copies at the end, which write it */
 };
 
+/* Values of several devices on one card, merged element by element into one, which each `out` gets. They are added in
+ * the order of pairs (collective/schedule.h), so that the bits are those of the CPU. */
+enum device_merge { DEVICE_ADD, DEVICE_MUL, DEVICE_MAX, DEVICE_MIN };
+enum { MOST_MERGED = 64 };
+struct device_merging {
+  enum device_merge merge;
+  int mean_of;                     /* the result is divided by so many; 0: it is not */
+  int n_in, n_out;                 /* at most MOST_MERGED */
+  const struct tensor *const *in;  /* plain numbers; each has as many elements as each other and each out */
+  const struct tensor *const *out; /* the caller's alone; one may be an `in`, and then is no part of it */
+};
+
+/* By which other processes of this host find a window: memory of a device that they may open. */
+enum { DEVICE_HANDLE = 64 };
+struct device_handle {
+  uint8_t bytes[DEVICE_HANDLE];
+};
+
 struct device_ops { /* but for free(), not asked of devices whose memory is the host's */
   /* Memory of the device; the buffer's device field is set. `who` is the node that wants it: where there is no room,
    * RESOURCE_EXHAUSTED says who has it (device/memory.h). */
@@ -56,6 +74,15 @@ struct device_ops { /* but for free(), not asked of devices whose memory is the 
   shoal_status (*from_host)(struct device *d, const char *who, const struct tensor *from, struct tensor *to);
   /* (optional) The same for a value of another device of the type in this process. */
   shoal_status (*from_peer)(struct device *d, const char *who, const struct tensor *from, struct tensor *to);
+  /* (optional) Queues it, on one of the devices: after all that was queued on the others, and before all that will be.
+   * UNIMPLEMENTED: not of this dtype. */
+  shoal_status (*merge)(struct device *d, const struct device_merging *m);
+  /* (optional, both or none) A window of so many bytes, a tensor of uint8; and another's, in this process or another
+   * of the host: what a stranger says it is is looked at. Its owner must outlive those who use it; nothing orders what
+   * they do but their waiting for each other (finish). UNIMPLEMENTED: memory cannot be shared so, here or with that. */
+  shoal_status (*window_new)(struct device *d, const char *who, size_t bytes, struct tensor *out,
+                             struct device_handle *handle);
+  shoal_status (*window_open)(struct device *d, const struct device_handle *handle, size_t bytes, struct tensor *out);
   /* Queues, in the order of what computes: all of a value of the device goes to a place, in bytes, of another, or one
    * becomes zeros. What is written is the caller's alone. */
   void (*copy)(struct device *d, const struct tensor *from, const struct tensor *to, size_t at);

@@ -94,6 +94,14 @@ shoal_status cuda_launch_sharing(struct cuda_device *c, CUfunction f, unsigned g
                                  void **args);
 shoal_status cuda_let_share(struct cuda_device *c, CUfunction f, unsigned bytes);
 
+/* ---- between devices (cuda_peers.c) ---- */
+
+/* The type's. */
+shoal_status cuda_from_peer(struct device *d, const char *who, const struct tensor *from, struct tensor *to);
+shoal_status cuda_merge(struct device *d, const struct device_merging *m);
+/* A tensor of the device like another one, of whatever memory (cuda_device.c). */
+shoal_status cuda_tensor_like(struct device *d, const char *who, const struct tensor *like, struct tensor *out);
+
 /* ---- memory (cuda_memory.c) ---- */
 
 struct cuda_memory *cuda_memory_new(struct cuda_device *c, int64_t limit);
@@ -108,6 +116,17 @@ shoal_status cuda_alloc(struct device *d, const char *who, size_t size, struct b
 uint64_t cuda_copied_in(const struct tensor *t);
 uint64_t cuda_freed_at(const struct tensor *t);
 void cuda_set_copied_in(const struct tensor *t, uint64_t count);
+
+/* ---- windows (cuda_window.c) ---- */
+
+/* The type's. */
+shoal_status cuda_window_new(struct device *d, const char *who, size_t bytes, struct tensor *out,
+                             struct device_handle *handle);
+shoal_status cuda_window_open(struct device *d, const struct device_handle *handle, size_t bytes, struct tensor *out);
+/* A buffer of the device over memory that is cut from none of its regions: release(owner) when it goes. who: it counts
+ * as that node's; NULL: as nobody's (cuda_memory.c). */
+shoal_status cuda_memory_wrap(struct device *d, const char *who, CUdeviceptr at, size_t size,
+                              void (*release)(void *owner), void *owner, struct buffer **out);
 
 /* ---- pinned memory of the host (cuda_pinned.c) ---- */
 

@@ -17,6 +17,9 @@ typedef struct CUfunc_st *CUfunction;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
 typedef uint64_t CUdeviceptr;
+typedef struct {
+  char bytes[64];
+} CUipcMemHandle;
 
 enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_DISABLE_TIMING = 2, CU_OUT_OF_MEMORY = 2 };
 enum cu_attribute { CU_MULTIPROCESSORS = 16, CU_CAPABILITY_MAJOR = 75, CU_CAPABILITY_MINOR = 76 };
@@ -35,6 +38,10 @@ enum cu_attribute { CU_MULTIPROCESSORS = 16, CU_CAPABILITY_MAJOR = 75, CU_CAPABI
   X(memory_info, "cuMemGetInfo_v2", (size_t * free, size_t * total))                                              \
   X(memory_new, "cuMemAlloc_v2", (CUdeviceptr * out, size_t bytes))                                               \
   X(memory_free, "cuMemFree_v2", (CUdeviceptr p))                                                                 \
+  X(memory_range, "cuMemGetAddressRange_v2", (CUdeviceptr * base, size_t * bytes, CUdeviceptr p))                 \
+  X(share, "cuIpcGetMemHandle", (CUipcMemHandle * out, CUdeviceptr p))                                            \
+  X(shared_open, "cuIpcOpenMemHandle_v2", (CUdeviceptr * out, CUipcMemHandle handle, unsigned flags))             \
+  X(shared_close, "cuIpcCloseMemHandle", (CUdeviceptr p))                                                         \
   X(pinned_new, "cuMemHostAlloc", (void **out, size_t bytes, unsigned flags))                                     \
   X(pinned_free, "cuMemFreeHost", (void *p))                                                                      \
   X(copy_in, "cuMemcpyHtoDAsync_v2", (CUdeviceptr to, const void *from, size_t bytes, CUstream s))                \

@@ -13,8 +13,7 @@ static CUdeviceptr address(const struct tensor *t) { return (CUdeviceptr)(uintpt
 
 /* ---- copies ---- */
 
-/* A tensor of the device like another one, of whatever memory. */
-static shoal_status tensor_here(struct device *d, const char *who, const struct tensor *like, struct tensor *out) {
+shoal_status cuda_tensor_like(struct device *d, const char *who, const struct tensor *like, struct tensor *out) {
   struct shape shape = tensor_shape(like);
   return device_tensor_new(d, who, (shoal_dtype)like->dtype, &shape, out);
 }
@@ -49,7 +48,7 @@ static shoal_status queue_in(struct cuda_device *c, const struct tensor *to, str
 static shoal_status cuda_from_host(struct device *d, const char *who, const struct tensor *from, struct tensor *to) {
   struct cuda_device *c = cuda_of(d);
   struct buffer *staged;
-  TRY(tensor_here(d, who, from, to));
+  TRY(cuda_tensor_like(d, who, from, to));
   if (!from->n) return NULL;
   size_t bytes = tensor_bytes(from);
   shoal_status s = cuda_capturing(c) ? cuda_pinned_for_writing(c->pinned, bytes, &staged)
@@ -114,41 +113,6 @@ static shoal_status cuda_to_host_at_end(struct device *d, const struct tensor *f
   cuda_lock(c);
   shoal_status s = from->n ? queue_late(c, from, host) : NULL;
   cuda_unlock(c);
-  if (s) tensor_release(to);
-  return s;
-}
-
-/* Another device may be on this card or on another; the driver finds the way. All that its owner has queued comes
- * before. */
-static shoal_status queue_peer(struct cuda_device *c, struct cuda_device *peer, const struct tensor *from,
-                               const struct tensor *to) {
-  struct cuda_stream *in = &c->streams[CUDA_IN];
-  for (int i = 0; i < CUDA_OUT; i++) {
-    cuda_lock(peer);
-    shoal_status s = cuda_status(peer->api->event_record(peer->streams[i].mark, peer->streams[i].stream), "a mark");
-    cuda_enter(c->context);
-    if (!s) s = cuda_status(c->api->stream_wait(in->stream, peer->streams[i].mark, 0), "a stream that waits");
-    cuda_unlock(peer);
-    TRY(s);
-  }
-  TRY(cuda_wait(c, CUDA_IN, CUDA_COMPUTE, cuda_freed_at(to)));
-  TRY(cuda_status(c->api->copy_within(address(to), address(from), tensor_bytes(to), in->stream),
-                  "a copy between devices"));
-  cuda_set_copied_in(to, ++in->queued);
-  return cuda_tell(c->teller, CUDA_IN, from, NULL, ignore, NULL);
-}
-
-/* Two devices may copy to each other at once: one lock for all such pairs. */
-static shoal_status cuda_from_peer(struct device *d, const char *who, const struct tensor *from, struct tensor *to) {
-  static pthread_mutex_t pairs = PTHREAD_MUTEX_INITIALIZER;
-  struct cuda_device *c = cuda_of(d);
-  TRY(tensor_here(d, who, from, to));
-  if (!from->n) return NULL;
-  pthread_mutex_lock(&pairs);
-  cuda_lock(c);
-  shoal_status s = queue_peer(c, cuda_of(from->buffer->device), from, to);
-  cuda_unlock(c);
-  pthread_mutex_unlock(&pairs);
   if (s) tensor_release(to);
   return s;
 }
@@ -296,6 +260,9 @@ static const struct device_ops cuda_ops = {.alloc = cuda_alloc,
                                            .to_host_at_end = cuda_to_host_at_end,
                                            .from_host = cuda_from_host,
                                            .from_peer = cuda_from_peer,
+                                           .merge = cuda_merge,
+                                           .window_new = cuda_window_new,
+                                           .window_open = cuda_window_open,
                                            .copy = cuda_copy,
                                            .zero = cuda_zero,
                                            .copy_view = cuda_copy_view,

@@ -330,6 +330,41 @@ shoal_status cuda_alloc(struct device *d, const char *who, size_t size, struct b
   return take_from(captured ? cuda_capture_memory(captured) : cuda_of(d)->memory, d, who, size, out);
 }
 
+/* ---- what is not cut from regions ---- */
+
+struct cuda_wrapped {
+  struct cuda_chunk chunk; /* first */
+  void (*release)(void *owner);
+  void *owner;
+};
+
+static void drop_wrapped(struct buffer *b) {
+  struct cuda_wrapped *w = b->owner;
+  struct cuda_memory *m = w->chunk.of;
+  if (w->chunk.piece.bytes) device_memory_give(&m->account, &w->chunk.piece);
+  cuda_enter(m->context);
+  w->release(w->owner);
+  free(w);
+  unref(m);
+}
+
+shoal_status cuda_memory_wrap(struct device *d, const char *who, CUdeviceptr at, size_t size,
+                              void (*release)(void *owner), void *owner, struct buffer **out) {
+  struct cuda_memory *m = cuda_of(d)->memory;
+  struct cuda_wrapped *w = mem_zalloc(1, sizeof *w);
+  shoal_status s = who ? device_memory_take(&m->account, d->name, who, (int64_t)size, &w->chunk.piece) : NULL;
+  if (s) {
+    free(w);
+    return s;
+  }
+  w->chunk.of = m;
+  w->release = release;
+  w->owner = owner;
+  atomic_fetch_add(&m->refs, 1);
+  *out = buffer_wrap((void *)(uintptr_t)at, size, d, drop_wrapped, w); /* NOLINT: an address of the card */
+  return NULL;
+}
+
 static struct cuda_chunk *chunk_of(const struct tensor *t) { return t->buffer->owner; }
 uint64_t cuda_copied_in(const struct tensor *t) { return chunk_of(t)->copied_in; }
 uint64_t cuda_freed_at(const struct tensor *t) { return chunk_of(t)->freed_at; }

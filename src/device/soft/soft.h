@@ -30,6 +30,14 @@ void soft_memory_free(struct soft_memory *m); /* when nothing is queued any more
 /* For the node of that name. What was queued to use the memory before is waited for by who takes a turn to write. */
 shoal_status soft_alloc(struct device *d, const char *who, size_t size, struct buffer **out);
 
+/* A buffer of the device over memory of the host's, which is taken over: of a window, that somebody else may have too.
+ * who: it counts as that node's; NULL: as nobody's. On an error it stays the caller's. */
+shoal_status soft_window(struct device *d, const char *who, struct buffer *memory, struct buffer **out);
+/* The type's (soft_window.c). */
+shoal_status soft_window_new(struct device *d, const char *who, size_t bytes, struct tensor *out,
+                             struct device_handle *handle);
+shoal_status soft_window_open(struct device *d, const struct device_handle *handle, size_t bytes, struct tensor *out);
+
 struct soft_event; /* something that a stream will have done */
 /* The turn of work about to be queued, which has an address of the device and need not have a reference: what it must
  * wait for, and what it sets then. */
@@ -40,6 +48,8 @@ struct soft_turn {
 struct soft_turn soft_write(const struct tensor *t);
 /* To read one, on the stream that computes. */
 struct soft_turn soft_read(const struct tensor *t);
+/* To read one on any stream, by who holds a reference to it. */
+struct soft_turn soft_turn_after(const struct tensor *t);
 void soft_turn_begin(struct soft_turn *turn);
 void soft_turn_end(struct soft_turn *turn);
 
@@ -79,6 +89,7 @@ shoal_status soft_capture_end(struct device *d, struct device_capture *of);
 shoal_status soft_replay(struct device *d, struct device_capture *of);
 void soft_capture_free(struct device *d, struct device_capture *of);
 void soft_zero(struct device *d, const struct tensor *t);
+shoal_status soft_merge(struct device *d, const struct device_merging *of); /* soft_merge.c */
 
 /* On a stream: a second reference to a value, which may be read: all that was queued to write it has been done. */
 void soft_open(const struct tensor *from, struct tensor *to);

@@ -229,6 +229,31 @@ shoal_status soft_alloc(struct device *d, const char *who, size_t size, struct b
   return s;
 }
 
+/* ---- windows ---- */
+
+/* Their memory is not used again: no work that uses it is queued, by the word of its users. */
+static void drop_window(struct buffer *buffer) {
+  struct soft_block *b = buffer->owner;
+  struct soft_memory *m = b->of;
+  if (b->piece.bytes) device_memory_give(&m->account, &b->piece);
+  drop(b);
+  unref(m);
+}
+
+shoal_status soft_window(struct device *d, const char *who, struct buffer *memory, struct buffer **out) {
+  struct soft_memory *m = memory_of(d);
+  struct soft_block *b = block_new(memory);
+  shoal_status s = who ? device_memory_take(&m->account, d->name, who, (int64_t)memory->size, &b->piece) : NULL;
+  if (s) {
+    free(b);
+    return s;
+  }
+  b->of = m;
+  atomic_fetch_add(&m->refs, 1);
+  *out = buffer_wrap(away(memory->data), memory->size, d, drop_window, b);
+  return NULL;
+}
+
 static struct soft_block *block_of(const struct tensor *t) { return t->buffer->owner; }
 
 void *soft_data(const struct tensor *t) { return back(t->data); }
@@ -303,6 +328,10 @@ struct soft_turn soft_read(const struct tensor *t) {
   b->read = event_ref(turn.after);
   pthread_mutex_unlock(&b->of->lock);
   return turn;
+}
+
+struct soft_turn soft_turn_after(const struct tensor *t) {
+  return (struct soft_turn){.before = {event_ref(block_of(t)->written)}, .after = event_new()};
 }
 
 struct soft_turn soft_turn_new(void) {

@@ -16,6 +16,7 @@
 
 #include "base/block.h"
 #include "collective/schedule.h"
+#include "collective/staged.h"
 #include "graph/across.h"
 #include "graph/gradient.h"
 #include "ops/array/array_util.h"
@@ -199,6 +200,7 @@ static shoal_status fill(struct kernel_ctx *ctx, struct collective_member *m) {
   const struct collective_state *st = ctx->state;
   *m = (struct collective_member){.name = ctx->kernel->name,
                                   .device = ctx->kernel->device,
+                                  .on_device = !ctx->kernel->device->type->host,
                                   .kind = st->kind,
                                   .group_size = st->group_size,
                                   .group_key = st->group_key,
@@ -248,12 +250,13 @@ static shoal_status find_meeting(struct step *step, struct meeting **out) {
 }
 
 void collective_meet(struct step *step, struct collective_member *m) {
-  struct collective_site *site = step->site;
+  if (m->on_device && !m->device->type->ops->merge) collective_stage(step, m, collective_meet);
+  else if (step->site) step->site->join(step->site, step, m);
+  else collective_meet_here(step, m);
+}
+
+void collective_meet_here(struct step *step, struct collective_member *m) {
   struct meeting *meeting;
-  if (site) {
-    site->join(site, step, m);
-    return;
-  }
   shoal_status s = find_meeting(step, &meeting);
   if (s) m->done(m, s, NULL);
   else meeting_join(meeting, m);
@@ -267,15 +270,19 @@ static void start(struct kernel_ctx *ctx) {
   else collective_meet(ctx->step, &a->member);
 }
 
-/* Devices of every type take part, by way of host memory. */
-static const struct kernel_def kernels[] = {{.device = "CPU",
-                                             .flags = KERNEL_ANYWHERE,
-                                             .state_size = sizeof(struct collective_state),
-                                             .init = init,
-                                             .start = start,
-                                             .host_in = UINT32_MAX,
-                                             .host_out = UINT32_MAX},
-                                            {0}};
+/* Devices of every type take part: what is brought, which is the first argument, and what is got are in their memory.
+ */
+enum { KEYS_IN_HOST = ~1 };
+#define KERNELS(name, in_host)                                                           \
+  static const struct kernel_def name[] = {{.device = "CPU",                             \
+                                            .flags = KERNEL_ANYWHERE,                    \
+                                            .state_size = sizeof(struct collective_state), \
+                                            .init = init,                                \
+                                            .start = start,                              \
+                                            .host_in = (uint32_t)(in_host)},             \
+                                           {0}}
+KERNELS(kernels, KEYS_IN_HOST);
+KERNELS(receiving, UINT32_MAX); /* it brings nothing */
 
 /* ---- shapes ---- */
 
@@ -353,8 +360,8 @@ static const struct op_row rows[] = {
     {"CollectiveBcastSendV2", "input: T, " KEY_INPUTS, "data: T", SENT HOW, OP_STATEFUL, shape_unchanged, NULL,
      kernels},
     {"CollectiveBcastRecv", NULL, "data: T", SENT KEYS "shape: shape; " HOW, OP_STATEFUL, shape_explicit, NULL,
-     kernels},
+     receiving},
     {"CollectiveBcastRecvV2", KEY_INPUTS ", shape: Tshape", "data: T", SENT "Tshape: {int32, int64} = int32; " HOW,
-     OP_STATEFUL, receive_v2_shape, NULL, kernels},
+     OP_STATEFUL, receive_v2_shape, NULL, receiving},
 };
 OP_FAMILY(collective, rows);

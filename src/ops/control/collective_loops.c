@@ -44,10 +44,16 @@ static void divide(const struct collective_arithmetic *base, void *sum, int memb
 
 shoal_status collective_loops_init(struct collective_loops *a, const char *merge_op, const char *final_op,
                                    shoal_dtype dtype) {
-  static const char *const loops[][2] = {{"Add", "Add"}, {"Mul", "Mul"}, {"Max", "Maximum"}, {"Min", "Minimum"}};
+  static const char *const loops[][2] = {[DEVICE_ADD] = {"Add", "Add"},
+                                         [DEVICE_MUL] = {"Mul", "Mul"},
+                                         [DEVICE_MAX] = {"Max", "Maximum"},
+                                         [DEVICE_MIN] = {"Min", "Minimum"}};
   const char *loop = NULL;
   for (size_t i = 0; i < COUNT_OF(loops); i++)
-    if (!strcmp(merge_op, loops[i][0])) loop = loops[i][1];
+    if (!strcmp(merge_op, loops[i][0])) {
+      loop = loops[i][1];
+      a->head.op = (enum device_merge)i;
+    }
   if (!loop) return INVALID("merge_op must be one of {\"Add\", \"Mul\", \"Max\", \"Min\"} but got %s", merge_op);
   a->dtype = dtype;
   a->head.merge = merge;

@@ -19,5 +19,7 @@ extern const struct resource_type communicator_type;
 
 /* A member goes to where the step's collectives meet; m->done may be called before it returns. */
 void collective_meet(struct step *step, struct collective_member *m);
+/* The same for one whose group is all in this task. */
+void collective_meet_here(struct step *step, struct collective_member *m);
 
 #endif

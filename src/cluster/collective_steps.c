@@ -1,6 +1,8 @@
 /* A step whose collectives meet those of other masters' steps must have their number: values of a step are found by it.
  * TensorFlow's way, which its masters take too: the leader has the next number of every graph key, masters ask for it
- * once and count on by themselves, a step at a time; where a count has gone wrong they ask again. */
+ * once and count on by themselves, a step at a time; where a count has gone wrong they ask again. So they do after a
+ * step that failed: a task that stood still may have missed the end of one that the others have, and would count one
+ * behind them for ever. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,7 @@ struct step_sequence {
   int64_t next;    /* or UNKNOWN */
   uint64_t leader; /* which incarnation of it counted so far; 0: that was not known, or we lead */
   bool own;        /* steps of this task's master have it: others' questions do not push it out */
+  bool leads;      /* this task counts */
 };
 
 /* With the lock held: the oldest that was only asked for, else the oldest. */
@@ -60,11 +63,12 @@ int64_t collective_sequence(struct collectives *c, int64_t key) {
   return next;
 }
 
-void collective_step_over(struct worker *w, int64_t key, int64_t id) {
+void collective_step_over(struct worker *w, int64_t key, int64_t id, bool failed) {
   struct collectives *c = &w->collectives;
   pthread_mutex_lock(&c->lock);
   struct step_sequence *q = sequence_of(c, key);
-  q->next = q->next == id ? (id + 1) & ID_BITS : UNKNOWN;
+  bool counts = q->next == id && (q->leads || !failed);
+  q->next = counts ? (id + 1) & ID_BITS : UNKNOWN;
   pthread_mutex_unlock(&c->lock);
 }
 
@@ -147,6 +151,7 @@ void collective_next_step(struct worker *w, int64_t key, const char *named, stru
   pthread_mutex_lock(&c->lock);
   struct step_sequence *q = sequence_of(c, key);
   q->own = true;
+  q->leads = own;
   if (now && q->leader && q->leader != now) q->next = UNKNOWN; /* it was restarted, and counts anew */
   if (now) q->leader = now;
   next = q->next;

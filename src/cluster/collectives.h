@@ -139,7 +139,7 @@ shoal_status collective_survey(const struct shoal_graph *g, struct collective_su
 void collective_next_step(struct worker *w, int64_t key, const char *leader, struct cancel *cancel,
                           void (*done)(void *arg, shoal_status s, int64_t id), void *arg);
 /* The step has ended: the next has another number. */
-void collective_step_over(struct worker *w, int64_t key, int64_t id);
+void collective_step_over(struct worker *w, int64_t key, int64_t id, bool failed);
 /* As the leader: what the next number is. */
 int64_t collective_sequence(struct collectives *c, int64_t key);
 

@@ -8,7 +8,9 @@ void home_next_step(struct worker *home, int64_t key, const char *leader, struct
   collective_next_step(home, key, leader, cancel, done, arg);
 }
 
-void home_step_over(struct worker *home, int64_t key, int64_t id) { collective_step_over(home, key, id); }
+void home_step_over(struct worker *home, int64_t key, int64_t id, bool failed) {
+  collective_step_over(home, key, id, failed);
+}
 
 struct rendezvous *home_rendezvous(struct worker *home, int64_t step_id) {
   return steps_get(home->steps, step_id);

@@ -7,7 +7,8 @@
  * on with its own numbers, and whoever reads a variable by a node from outside of the loop reads what it was before.)
  *
  * The program's feeds hold the batches of all steps, one behind the other. Steps that a lost task has not taken with it
- * are not run again: the next try goes on behind them. */
+ * are not run again: the next try goes on behind them. (Not so where tasks meet in every step, and all go back to the
+ * checkpoint: one that was started again begins a whole run there, and so do the others.) */
 #include "graph/graph.h"
 #include "train/train_session.h"
 

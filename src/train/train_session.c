@@ -389,6 +389,7 @@ shoal_status shoal_train_session_run(shoal_train_session *s, shoal_feeds feeds, 
     LOGW("a task was lost, the session is made anew: %s", shoal_status_message(e));
     shoal_status_free(e);
     close_session(s);
+    if (s->meets) s->done = 0; /* all tasks go back to the checkpoint, and meet in runs of the same steps from there */
     if (s->signals && stop_told()) return STATUS(SHOAL_CANCELLED, "told to stop after a task was lost");
   }
 }

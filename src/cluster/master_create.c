@@ -149,7 +149,7 @@ static shoal_status enter(struct creation *k) {
   struct master *m = k->master;
   struct master_session *s = k->session;
   if (cancel_started(&k->cancel)) return STATUS(SHOAL_CANCELLED, "the client has gone"); /* nobody would close it */
-  startup_over(m->startup);
+  startup_used(m->startup);
   pthread_mutex_lock(&m->lock);
   shoal_status err = m->closing ? STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->server.task) : NULL;
   if (!err) {

@@ -138,6 +138,7 @@ struct startup {
   pthread_mutex_t lock;
   pthread_cond_t changed;
   bool over;        /* lock */
+  bool goes_on;     /* lock: while sessions are used */
   shoal_status why; /* lock: it was not whole in time */
 };
 
@@ -227,6 +228,21 @@ struct startup *startup_new(const struct cluster_spec *spec, const char *self, c
   pthread_cond_destroy(&s->changed);
   free(s);
   return NULL;
+}
+
+void startup_goes_on(struct startup *s) {
+  if (!s) return;
+  pthread_mutex_lock(&s->lock);
+  s->goes_on = true;
+  pthread_mutex_unlock(&s->lock);
+}
+
+void startup_used(struct startup *s) {
+  if (!s) return;
+  pthread_mutex_lock(&s->lock);
+  bool goes_on = s->goes_on;
+  pthread_mutex_unlock(&s->lock);
+  if (!goes_on) startup_over(s);
 }
 
 void startup_over(struct startup *s) {

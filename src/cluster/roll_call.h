@@ -51,7 +51,10 @@ struct startup *startup_new(const struct cluster_spec *spec, const char *self, c
                             int64_t timeout_ms, void (*late)(void *arg, shoal_status s), void *arg);
 /* The error that late() got, while the server ends because of it; NULL: it does not. The caller's to free. */
 shoal_status startup_late(struct startup *s);
-/* The cluster is at work: somebody opened a session here. */
+/* The cluster is at work: somebody opened a session here. It is over, unless it is to go on until all are there, as in
+ * a coordinated cluster, whose tasks wait for each other in their sessions' steps. */
+void startup_used(struct startup *s);
+void startup_goes_on(struct startup *s);
 void startup_over(struct startup *s);
 void startup_free(struct startup *s);
 

@@ -59,7 +59,7 @@ static void create_worker_session(struct rpc_call *c, void *arg) {
   struct shoal_server *s = arg;
   if (!admit(s, c)) return;
   server_used(s, c, 1);
-  startup_over(s->startup);
+  startup_used(s->startup);
   worker_service_create_session(s->worker, c);
 }
 
@@ -386,6 +386,7 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   /* Before the first request can come: it may be the session that ends the roll call. */
   s->startup = s->master.startup =
       startup_new(&s->spec, s->task, s->tls, MAX(o->startup_timeout_ms, 0), end_by_itself, s);
+  if (s->coordination) startup_goes_on(s->startup);
   struct rpc_server_options ro = {.host = bind_host,
                                   .port = port,
                                   .tls = s->tls,

@@ -2,6 +2,7 @@
 there, in a collective, at a barrier, for a value. The others end in time, with an error that names the task; and one that
 only stood still before all were there has lost nothing."""
 import os
+import re
 import signal
 import sys
 import threading
@@ -51,6 +52,21 @@ def a_slow_start():
         workers.append(member("brrb", at, 1))
         for w in workers:
             assert w.ends().lines() == wanted("brrb", 3), w.text()
+    finally:
+        kill(workers)
+
+
+def early_ones_say_for_whom_they_wait():
+    """A leader, and a task without it, in a step that has begun; both go on when the others have come."""
+    at = addresses(3)
+    workers = [member("rb", at, 1)]
+    try:
+        until(lambda: re.search(r"waiting since \d+ s for .*task:0", workers[0].text()), what=workers[0].text)
+        workers.append(member("rb", at, 0))
+        until(lambda: re.search(r"waiting since \d+ s for .*task:2", workers[1].text()), what=workers[1].text)
+        workers.append(member("rb", at, 2))
+        for w in workers:
+            assert w.ends().lines() == wanted("rb", 3), w.text()
     finally:
         kill(workers)
 
@@ -182,7 +198,8 @@ def at_once(*drills):
 
 if __name__ == "__main__":
     sys.exit(report([
-        ("a task that stood still before all were there", lambda: at_once(a_slow_start, the_leader_stood_still)),
+        ("a task that stood still before all were there", lambda: at_once(a_slow_start, the_leader_stood_still,
+                                                                          early_ones_say_for_whom_they_wait)),
         ("a task that has gone before all were there", lambda: at_once(never_comes_again, leaves_in_order)),
         ("a killed task, in a collective", lambda: at_once(*(lambda v=v: in_a_collective(died, v) for v in (0, 1)),
                                                            lambda: in_a_new_collective(died))),

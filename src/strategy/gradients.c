@@ -106,6 +106,7 @@ void reduce_gradients(struct variable_maker *m, const shoal_var *vars, shoal_gra
     if (grads[i].indices.node) {
       reduce_sparse(r, &grads[i]);
       if (strategy_shards(r->strategy) && m->moves_all) shard_rows(r, i, &all);
+      else if (strategy_shards(r->strategy) && m->keeps) shard_looked_up(r, i, &all);
       continue;
     }
     shoal_dtype dtype = out_type(grads[i].values);

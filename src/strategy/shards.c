@@ -19,9 +19,8 @@
  *   NAME/Adam/given_2     where the chief puts it, when replica 2 is in another task; empty once it was taken
  *
  * Where gradients are rows (embeddings) and the optimizer changes all rows in every step, as Adam does, a piece is so
- * many rows, and its gradient those of the gathered ones that fall into it. Optimizers that change only the rows of the
- * gradient keep whole slots in every replica: to put pieces together whole tables would be sent, in place of few rows.
- */
+ * many rows, and its gradient those of the gathered ones that fall into it. Under optimizers that change only the rows
+ * of the gradient the variable is not put together from pieces: see shard_rows.c. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +47,8 @@ static int rank_of(const struct shoal_strategy *s, int index) {
   return s->first + before;
 }
 
+int shard_rank(const struct shoal_replica *r) { return rank_of(r->strategy, r->index); }
+
 static bool is_here(const struct shoal_strategy *s, int rank) { return rank >= s->first && rank < s->first + s->local; }
 
 /* For the caller to free. */
@@ -69,15 +70,20 @@ static struct piece piece_at(shoal_var whole, int64_t columns, int rank) {
   return (struct piece){out_shape(whole.value), first, MIN(columns, all - first)};
 }
 
-/* A handle without what else belongs to a variable. */
-static struct shoal_node *bare_handle(struct shoal_graph *g, const char *name, shoal_dtype dtype,
-                                      const struct shape *shape) {
+struct shoal_node *handle_alone(struct shoal_graph *g, const char *name, shoal_dtype dtype, const struct shape *shape) {
   struct build b = build_begin(g, "VarHandleOp", name);
   build_attr_type(&b, "dtype", dtype);
   build_attr_shape(&b, "shape", shape);
   struct shoal_node *n = build_end(&b);
   if (n) node_set_attr(n, "shared_name", attr_string(n->name, strlen(n->name)));
   return n;
+}
+
+void shard_name_piece(struct shoal_replica *r, shoal_var v, shoal_var rows, const struct shape *shape) {
+  int64_t elements = 0;
+  shoal_status_free(shape_elements(shape, &elements)); /* a part of a variable's: there is such a number */
+  struct piece p = piece_at(v, elements, shard_rank(r));
+  piece_set(rows, v.handle.node->name, "", &p, NULL);
 }
 
 static shoal_out shaped_list(struct shoal_graph *g, shoal_out list, const struct shape *shape) {
@@ -93,7 +99,7 @@ static shoal_var own_piece(struct shoal_replica *r, shoal_var v, const struct sh
   struct piece p = piece_at(v, columns, rank_of(r->strategy, r->index));
   char *name = mem_printf("%s/piece", v.handle.node->name);
   graph_push_scope_root(g);
-  shoal_var piece = {.handle = node_out(bare_handle(g, name, dtype, shape), 0)};
+  shoal_var piece = {.handle = node_out(handle_alone(g, name, dtype, shape), 0)};
   graph_pop_scope(g);
   free(name);
   piece_set(piece, v.handle.node->name, "", &p, NULL);
@@ -227,12 +233,17 @@ void shards_spread(struct variable_maker *m, const shoal_var *vars, const shoal_
   struct shoal_replica *r = (struct shoal_replica *)m;
   for (size_t i = 0; i < r->shards.n && !graph_error(m->g); i++)
     spread_bucket(r, &r->shards.at[i], vars, changed, done);
+  for (size_t i = 0; i < r->rows.n && !graph_error(m->g); i++) {
+    int at = r->rows.at[i].which;
+    row_shard_spread(r, &r->rows.at[i], vars[at], changed[at], &done[at]);
+  }
   shards_forget(r);
 }
 
 void shards_forget(struct shoal_replica *r) {
   for (size_t i = 0; i < r->shards.n; i++) free(r->shards.at[i].which);
   vec_release(&r->shards);
+  vec_release(&r->rows);
 }
 
 /* ---- slots ---- */
@@ -270,7 +281,7 @@ static void make_slot(const struct slot_set *w, const char *part, int rank, cons
 /* Of another task: the chief knows it by name, and has a place beside it. */
 static void make_slot_there(const struct slot_set *w, int rank) {
   char *name = slot_name(w, "piece", rank);
-  struct shoal_node *live = bare_handle(w->g, name, out_type(w->whole.value), &w->shape);
+  struct shoal_node *live = handle_alone(w->g, name, out_type(w->whole.value), &w->shape);
   free(name);
   make_slot(w, "given", rank, live);
 }
@@ -291,7 +302,7 @@ static void make_slot_taken(const struct slot_set *w, int rank) {
   struct shoal_graph *g = w->g;
   struct shoal_node *sent = initial_value(g, w->s, w->whole).node;
   char *place = slot_name(w, "given", rank), *name = slot_name(w, "piece", rank);
-  shoal_out given = node_out(bare_handle(g, place, out_type(w->whole.value), &w->shape), 0);
+  shoal_out given = node_out(handle_alone(g, place, out_type(w->whole.value), &w->shape), 0);
   graph_push_control(g, &sent, 1);
   shoal_out value = flat_shaped(g, variable_read_op(g, given, out_type(w->whole.value), NULL), &w->shape);
   graph_pop_control(g);
@@ -316,8 +327,11 @@ static void make_slots(const struct slot_set *w) {
 }
 
 /* The first replica makes the slots of all; it is the node that has their name. */
-static struct shoal_node *begin_slots(struct shoal_replica *r, shoal_var piece, const char *slot, double fill) {
+static struct shoal_node *begin_slots(struct shoal_replica *r, shoal_var piece, const struct shape *shape,
+                                      const char *slot, double fill) {
   struct shoal_graph *g = r->maker.g;
+  int64_t columns = 0;
+  shoal_status_free(shape_elements(shape, &columns)); /* a part of a variable's: there is such a number */
   char *name = mem_printf("%s/%s", variable_save_name(piece), slot);
   graph_push_control(g, NULL, -1);
   graph_push_scope_root(g);
@@ -327,8 +341,8 @@ static struct shoal_node *begin_slots(struct shoal_replica *r, shoal_var piece, 
                        .s = r->strategy,
                        .name = keeper,
                        .whole = variable_find(g, variable_save_name(piece)),
-                       .shape = out_shape(piece.value),
-                       .columns = variable_elements(piece),
+                       .shape = *shape,
+                       .columns = columns,
                        .fill = fill};
   if (keeper) make_slots(&w);
   graph_pop_scope(g);
@@ -342,13 +356,16 @@ bool shards_slot(struct variable_maker *m, shoal_var v, const char *name, double
   struct piece p;
   *out = (shoal_var){0};
   if (!piece_get(v, &p)) return false;
-  if (!r->index) vec_push(&r->run->slots, begin_slots(r, v, name, fill));
+  struct row_shard *of_rows = row_shard_of(r, v);
+  struct shape shape = of_rows ? of_rows->piece : out_shape(v.value);
+  if (!r->index) vec_push(&r->run->slots, begin_slots(r, v, &shape, name, fill));
   if (r->next_slot >= r->run->slots.n || graph_error(m->g)) {
     if (!graph_error(m->g)) graph_fail(m->g, INVALID("slot '%s': the first replica has no such one", name));
     return true;
   }
   char *own = mem_printf("%s/piece_%d", r->run->slots.at[r->next_slot++]->name, rank_of(r->strategy, r->index));
   *out = variable_find(m->g, own);
+  if (of_rows) *out = row_shard_slot(r, of_rows, *out);
   free(own);
   return true;
 }

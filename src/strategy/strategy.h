@@ -90,6 +90,22 @@ struct shard_bucket {
   int n;
 };
 
+/* A table of which the rows that were looked up are changed, each by the replica that has its slots: shard_rows.c. */
+enum { MOST_ROW_SLOTS = 3 };
+struct row_slot {
+  shoal_var whole, rows;    /* the replica's piece; the rows of it that are changed */
+  struct shoal_node *ready; /* gives those their values */
+};
+struct row_shard {
+  int which;                       /* variable, by its place */
+  const struct shoal_node *handle; /* of the variable that has the own rows */
+  struct shape piece;              /* of the slots */
+  shoal_out rows, like;            /* the numbers of all rows that were looked up, each once; their gradients */
+  shoal_out own, at;               /* which of those are this replica's; their places in its piece */
+  struct row_slot slots[MOST_ROW_SLOTS];
+  int n_slots;
+};
+
 /* What is applied: struct variable_maker. */
 struct replica_gradients {
   const shoal_var *vars;
@@ -114,6 +130,7 @@ struct shoal_replica {
   int key;          /* of its next collective */
   VEC(struct joint) joints;
   VEC(struct shard_bucket) shards; /* changed, and not whole yet */
+  VEC(struct row_shard) rows;      /* the same */
 
   /* How it is built. */
   shoal_replica_fn *fn;
@@ -233,6 +250,23 @@ bool shards_slot(struct variable_maker *m, shoal_var v, const char *name, double
 void shards_spread(struct variable_maker *m, const shoal_var *vars, const shoal_var *changed, struct shoal_node **done,
                    int n);
 void shards_forget(struct shoal_replica *r);
+int shard_rank(const struct shoal_replica *r);
+/* rows: a variable that stands for this replica's piece, of that shape, of v. */
+void shard_name_piece(struct shoal_replica *r, shoal_var v, shoal_var rows, const struct shape *shape);
+/* A handle without what else belongs to a variable. */
+struct shoal_node *handle_alone(struct shoal_graph *g, const char *name, shoal_dtype dtype, const struct shape *shape);
+
+/* ---- shard_rows.c ---- */
+
+/* Of a variable whose gradient, of all replicas, is rows, under an optimizer that changes no others. */
+void shard_looked_up(struct shoal_replica *r, int which, struct replica_gradients *all);
+/* NULL: v is none of their variables. */
+struct row_shard *row_shard_of(struct shoal_replica *r, shoal_var v);
+/* What is changed in place of this replica's piece of a slot. */
+shoal_var row_shard_slot(struct shoal_replica *r, struct row_shard *s, shoal_var slot);
+/* After *done has changed them; it becomes what has put all rows where they belong. */
+void row_shard_spread(struct shoal_replica *r, const struct row_shard *s, shoal_var v, shoal_var rows,
+                      struct shoal_node **done);
 /* What the chief gave to slots that were made since the last call is given up once it was taken. */
 void shards_taken(struct shoal_graph *g, struct shoal_strategy *s);
 

@@ -392,6 +392,7 @@ shoal_op *shoal_apply_gradients_with(shoal_graph *g, shoal_optimizer optimizer, 
   struct updates u = updates_of(vars, grads, n);
   u.no_decay = o.no_decay;
   if (m) m->moves_all = optimizer.row->powers;
+  if (m) m->keeps = optimizer.row->slots > 0;
   if (m && m->reduce) m->reduce(m, vars, u.grads, u.changed, n);
   shoal_op *all = apply_all(g, optimizer, &u, step);
   updates_release(&u);

@@ -56,6 +56,7 @@ struct variable_maker {
   bool (*slot)(struct variable_maker *m, shoal_var v, const char *name, double fill, shoal_var *out);
   void (*spread)(struct variable_maker *m, const shoal_var *vars, const shoal_var *changed, struct shoal_node **done,
                  int n);
+  bool keeps;     /* said to `reduce`: the optimizer has slots */
   bool moves_all; /* said to `reduce`: gradients that are rows change whole variables all the same, as Adam's do */
 };
 /* NULL: none. */

@@ -318,10 +318,12 @@ static void mixed_losses(bool share, const char *dir, shoal_optimizer optimizer,
 
 /* Trained, saved and trained on: shared out, then not, and never shared out. */
 static void share_rows(shoal_optimizer optimizer, const char *name, int64_t pieces) {
+  static int calls;
   char sub[64];
   float losses[2][2 * STEPS];
+  calls++;
   for (int share = 0; share < 2; share++) {
-    snprintf(sub, sizeof sub, "rows_%s_%d", name, share);
+    snprintf(sub, sizeof sub, "rows_%d_%d", calls, share);
     char *dir = in_dir(sub);
     for (int run = 0; run < 2; run++)
       mixed_losses(share && !run, dir, optimizer, name, pieces, losses[share] + run * STEPS);
@@ -334,7 +336,19 @@ static void share_rows(shoal_optimizer optimizer, const char *name, int64_t piec
 static void rows_share_out_what_changes_whole(void **state) {
   share_rows(shoal_adam(0.05), "Adam", 3 * 2);
   share_rows(shoal_adamw(0.05, 0.1), "AdamW", 3 * 2);
-  share_rows(shoal_momentum(0.1, 0.9), "Momentum", 0); /* changes the rows of the gradient alone */
+}
+
+/* And those that change the rows of the gradient alone. */
+static void rows_share_out_what_was_looked_up(void **state) {
+  share_rows(shoal_momentum(0.1, 0.9), "Momentum", 3 * 2);
+  share_rows(shoal_nesterov(0.1, 0.9), "Momentum", 3 * 2);
+  share_rows(shoal_adagrad(0.1), "Adagrad", 3 * 2);
+  share_rows(shoal_adagrad_da(0.1, 0.01, 0.01), "AdagradDA", 3 * 2);
+  share_rows(shoal_adadelta(0.5), "Adadelta", 3 * 2);
+  share_rows(shoal_rmsprop(0.01), "RMSProp", 3 * 2);
+  share_rows(shoal_centered_rmsprop(0.01), "RMSProp", 3 * 2);
+  share_rows(shoal_ftrl(0.1), "Ftrl", 3 * 2);
+  share_rows(shoal_proximal_adagrad(0.1, 0.01, 0.01), "ProximalAdagrad", 3 * 2);
 }
 
 /* A layer whose kernel is in parts. */
@@ -692,6 +706,7 @@ int main(void) {
       cmocka_unit_test(each_replica_has_its_share),
       cmocka_unit_test(parts_share_out_their_state),
       cmocka_unit_test(rows_share_out_what_changes_whole),
+      cmocka_unit_test(rows_share_out_what_was_looked_up),
       cmocka_unit_test(shared_out_state_is_saved_whole),
       cmocka_unit_test(replicas_talk),
       cmocka_unit_test(rows_are_reduced),

@@ -17,6 +17,7 @@
 #include "base/stop.h"
 #include "cli/cli.h"
 #include "cli/word2vec.h"
+#include "word2vec/count.h"
 #include "word2vec/phrases.h"
 #include "word2vec/projector.h"
 #include "word2vec/train.h"
@@ -73,7 +74,12 @@ static void tell(void *arg, const struct training_progress *p) {
 static shoal_status make_vocabulary(const struct word2vec_settings *s, const struct corpus *c,
                                     struct word_vocabulary *v) {
   if (s->read_vocab) TRY(vocabulary_read(v, s->read_vocab, s->min_count));
-  else TRY(vocabulary_count(v, c, s->min_count, (int)s->threads, memory_of(s->memory_mb)));
+  else {
+    struct count_share share = {.join = word2vec_counts_join, .arg = s->hosts};
+    if (s->hosts) share.parts = word2vec_hosts_tasks(s->hosts, &share.part);
+    TRY(vocabulary_count_shared(v, c, s->min_count, (int)s->threads, memory_of(s->memory_mb),
+                                s->hosts ? &share : NULL));
+  }
   if (s->debug) fprintf(stderr, "%zu words in the vocabulary, %" PRId64 " in the text\n", v->words.n, v->total);
   if (v->dropped)
     fprintf(stderr,
@@ -123,14 +129,15 @@ static shoal_status run_train(struct word2vec_settings *s, char **paths, int n) 
   struct training_options o;
   TRY(read_options(s, &o));
   TRY(corpus_open(&c, paths, n));
-  shoal_status done = make_vocabulary(s, &c, &v);
+  bool trains = s->output || s->checkpoint_dir;
+  shoal_status done = trains ? word2vec_hosts_open(&s->task, (size_t)s->size, &s->hosts) : NULL;
+  if (!done) done = make_vocabulary(s, &c, &v);
   if (done) {
+    word2vec_hosts_close(s->hosts);
     corpus_close(&c);
     return done;
   }
-  bool trains = s->output || s->checkpoint_dir;
-  if (trains) done = word2vec_hosts_open(&s->task, v.words.n, (size_t)s->size, &s->hosts);
-  if (!done && s->save_vocab && word2vec_hosts_chief(s->hosts) && !(done = vocabulary_save(&v, s->save_vocab)))
+  if (s->save_vocab && word2vec_hosts_chief(s->hosts) && !(done = vocabulary_save(&v, s->save_vocab)))
     saved(s->save_vocab);
   if (!done && trains) done = train_and_save(s, &c, &v);
   word2vec_hosts_close(s->hosts);

@@ -9,8 +9,8 @@
  * and four that meet 4 times; the sum likewise 0.950 and 0.587.
  *
  * The sums are an all-reduce in a graph, over as many rows at once as fit a piece, with the number of changes as one
- * more column; pieces are of one size, and the last is filled up with zeros. A task that is lost ends all: nobody waits
- * for it. */
+ * more column; pieces are of one size, and the last is filled up with zeros. Words are counted together, too
+ * (word2vec_counts.c). A task that is lost ends all: nobody waits for it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +21,8 @@
 #include "word2vec/vectors.h"
 
 enum { PIECE_BYTES = 8 << 20 };
+/* What tasks meet about, each in a step of its own: sums of changes, the largest of a number, numbers of each. */
+enum { SUM, LARGEST, GATHERED, MEETINGS };
 
 struct word2vec_hosts {
   shoal_cluster *cluster;
@@ -28,27 +30,28 @@ struct word2vec_hosts {
   shoal_strategy *strategy;
   shoal_graph *graph;
   shoal_train_session *session;
-  shoal_out given, sum;
-  shoal_op *reduce;
+  shoal_out given[MEETINGS], met[MEETINGS];
   shoal_tensor *piece; /* [rows, width + 1] */
   size_t rows, width;
   float *before[3]; /* of the model's matrices: as they were when all met last; NULL: there is none */
 };
 
-static shoal_op *add_all(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+static shoal_op *meet_all(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
   (void)arg;
   shoal_global_step(g); /* a training session wants one; here it has all tasks' variables ready */
-  out[0] = shoal_replica_reduce(r, SHOAL_REDUCE_SUM, in[0]);
+  out[SUM] = shoal_replica_reduce(r, SHOAL_REDUCE_SUM, in[SUM]);
+  out[LARGEST] = shoal_replica_reduce(r, SHOAL_REDUCE_MAX, in[LARGEST]);
+  out[GATHERED] = shoal_replica_gather(r, in[GATHERED]);
   return NULL;
 }
 
 static shoal_status build(struct word2vec_hosts *h) {
   shoal_graph *g = h->graph = shoal_graph_new();
-  shoal_dims shape = SHOAL_SHAPE((int64_t)h->rows, (int64_t)h->width + 1);
-  h->given = shoal_placeholder(g, SHOAL_FLOAT32, shape, "given");
-  h->reduce = shoal_strategy_run(g, h->strategy, add_all, NULL, &h->given, 1, &h->sum, 1);
-  TRY(status_copy(shoal_graph_error(g)));
-  return shoal_tensor_new(SHOAL_FLOAT32, 2, (int64_t[]){(int64_t)h->rows, (int64_t)h->width + 1}, &h->piece);
+  h->given[SUM] = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, (int64_t)h->width + 1), "changes");
+  h->given[LARGEST] = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(1), "number");
+  h->given[GATHERED] = shoal_placeholder(g, SHOAL_INT32, SHOAL_SHAPE(WORD2VEC_GATHERED), "numbers");
+  shoal_strategy_run(g, h->strategy, meet_all, NULL, h->given, MEETINGS, h->met, MEETINGS);
+  return status_copy(shoal_graph_error(g));
 }
 
 static shoal_status connect(struct word2vec_hosts *h, const struct word2vec_task *t) {
@@ -73,8 +76,7 @@ static shoal_status find_cluster(const struct word2vec_task *t, shoal_cluster **
   return config && *config ? shoal_cluster_from_config(NULL, out) : NULL;
 }
 
-shoal_status word2vec_hosts_open(const struct word2vec_task *t, size_t words, size_t width,
-                                 struct word2vec_hosts **out) {
+shoal_status word2vec_hosts_open(const struct word2vec_task *t, size_t width, struct word2vec_hosts **out) {
   shoal_cluster *c;
   *out = NULL;
   TRY(find_cluster(t, &c));
@@ -87,8 +89,6 @@ shoal_status word2vec_hosts_open(const struct word2vec_task *t, size_t words, si
   struct word2vec_hosts *h = mem_zalloc(1, sizeof *h);
   h->cluster = c;
   h->width = width;
-  size_t pieces = words * (width + 1) * sizeof(float) / PIECE_BYTES + 1;
-  h->rows = (words + pieces - 1) / pieces;
   shoal_status s = connect(h, t);
   if (s) word2vec_hosts_close(h);
   else *out = h;
@@ -117,14 +117,38 @@ static int64_t meetings_of(const struct word_vocabulary *v, int workers) {
 
 void word2vec_hosts_share(struct word2vec_hosts *h, const struct word_vocabulary *v, struct training_options *o) {
   if (!h) return;
-  o->worker = shoal_strategy_first_replica(h->strategy);
-  o->workers = shoal_strategy_replicas(h->strategy);
+  o->workers = word2vec_hosts_tasks(h, &o->worker);
   if (!o->meetings) o->meetings = (int)meetings_of(v, o->workers);
   o->meet = word2vec_hosts_meet;
   o->meet_arg = h;
 }
 
 /* ---- meeting ---- */
+
+static shoal_status meet(struct word2vec_hosts *h, int about, const shoal_tensor *given, shoal_tensor **met) {
+  return shoal_session_step(shoal_train_session_raw(h->session), SHOAL_FEED(h->given[about], (shoal_tensor *)given),
+                            SHOAL_FETCH(h->met[about], met), NULL);
+}
+
+int word2vec_hosts_tasks(const struct word2vec_hosts *h, int *task) {
+  *task = shoal_strategy_first_replica(h->strategy);
+  return shoal_strategy_replicas(h->strategy);
+}
+
+shoal_status word2vec_hosts_most(struct word2vec_hosts *h, int64_t *number) {
+  shoal_tensor *given, *most = NULL;
+  TRY(shoal_tensor_from(SHOAL_INT64, 1, (int64_t[]){1}, number, sizeof *number, &given));
+  shoal_status s = meet(h, LARGEST, given, &most);
+  shoal_tensor_unref(given);
+  TRY(s);
+  *number = *(const int64_t *)shoal_tensor_const_data(most);
+  shoal_tensor_unref(most);
+  return NULL;
+}
+
+shoal_status word2vec_hosts_gather(struct word2vec_hosts *h, const shoal_tensor *numbers, shoal_tensor **all) {
+  return meet(h, GATHERED, numbers, all);
+}
 
 /* Rows' changes, and 1 behind those that have any. */
 static void put_changes(struct word2vec_hosts *h, const float *now, const float *before, size_t n) {
@@ -154,15 +178,18 @@ static shoal_status meet_rows(struct word2vec_hosts *h, float *now, float *befor
     size_t some = MIN(h->rows, n - at);
     shoal_tensor *sum = NULL;
     put_changes(h, now + at * stride, before + at * stride, some);
-    TRY(shoal_session_step(shoal_train_session_raw(h->session), SHOAL_FEED(h->given, h->piece),
-                           SHOAL_FETCH(h->sum, &sum), h->reduce));
+    TRY(meet(h, SUM, h->piece, &sum));
     take_changes(h, shoal_tensor_const_data(sum), now + at * stride, before + at * stride, some);
     shoal_tensor_unref(sum);
   }
   return NULL;
 }
 
+/* What the models begin with, and room for a piece of them. */
 static shoal_status take_note(struct word2vec_hosts *h, float *const *matrices, size_t n) {
+  size_t pieces = n * (h->width + 1) * sizeof(float) / PIECE_BYTES + 1;
+  h->rows = (n + pieces - 1) / pieces;
+  TRY(shoal_tensor_new(SHOAL_FLOAT32, 2, (int64_t[]){(int64_t)h->rows, (int64_t)h->width + 1}, &h->piece));
   for (size_t i = 0; i < COUNT_OF(h->before); i++) {
     if (!matrices[i]) continue;
     TRY(rows_new(n, h->width, &h->before[i]));

@@ -78,7 +78,7 @@ static shoal_status add_text(struct phrasing *p, const struct corpus *c) {
 /* Words of the text alone: of pairs there are as many again, less one a line. */
 static shoal_status count_total(const struct corpus *c, int threads, size_t memory, int64_t *total) {
   struct counter words;
-  TRY(count_words(&words, c, false, threads, memory));
+  TRY(count_words(&words, c, false, threads, memory, NULL));
   for (size_t i = 0; i < words.words.n; i++) *total += words.words.at[i].count;
   words_release(&words.words);
   return NULL;
@@ -88,7 +88,7 @@ shoal_status phrases_write(const struct corpus *c, const struct phrases_options 
   struct counter counts;
   struct phrasing p = {.o = o, .counts = &counts.words};
   TRY(count_total(c, o->threads, o->memory, &p.total));
-  TRY(count_words(&counts, c, true, o->threads, o->memory));
+  TRY(count_words(&counts, c, true, o->threads, o->memory, NULL));
   shoal_status s = file_writer_open(&p.to, path);
   if (!s) {
     s = add_text(&p, c);

@@ -34,17 +34,22 @@ static void measure(struct word_vocabulary *v, const struct words *w) {
   for (size_t i = 0; i < w->n; i++) v->seen += w->at[i].count;
 }
 
-shoal_status vocabulary_count(struct word_vocabulary *v, const struct corpus *c, int64_t min_count, int threads,
-                              size_t memory) {
+shoal_status vocabulary_count_shared(struct word_vocabulary *v, const struct corpus *c, int64_t min_count, int threads,
+                                     size_t memory, const struct count_share *share) {
   *v = (struct word_vocabulary){0};
   struct counter all;
-  TRY(count_words(&all, c, false, threads, memory));
+  TRY(count_words(&all, c, false, threads, memory, share));
   v->dropped = all.dropped;
   measure(v, &all.words);
   shoal_status s = order(v, &all.words, min_count);
   words_release(&all.words);
   if (s) vocabulary_release(v);
   return s;
+}
+
+shoal_status vocabulary_count(struct word_vocabulary *v, const struct corpus *c, int64_t min_count, int threads,
+                              size_t memory) {
+  return vocabulary_count_shared(v, c, min_count, threads, memory, NULL);
 }
 
 /* ---- files ---- */

@@ -21,6 +21,10 @@ struct word_vocabulary {
 /* memory: bytes that counting may take. INVALID_ARGUMENT when no word is left. */
 shoal_status vocabulary_count(struct word_vocabulary *v, const struct corpus *c, int64_t min_count, int threads,
                               size_t memory);
+/* The same by several that share the text: all have the same words in the end. */
+struct count_share; /* word2vec/count.h */
+shoal_status vocabulary_count_shared(struct word_vocabulary *v, const struct corpus *c, int64_t min_count, int threads,
+                                     size_t memory, const struct count_share *share);
 /* A file of lines "WORD COUNT": what vocabulary_save() and the original write. */
 shoal_status vocabulary_read(struct word_vocabulary *v, const char *path, int64_t min_count);
 shoal_status vocabulary_save(const struct word_vocabulary *v, const char *path);

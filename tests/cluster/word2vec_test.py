@@ -106,6 +106,15 @@ def several_hosts():
             said = run(SHOAL, "launch", "--ps=0", "--workers=3", "--", *command, *more)
             assert said.count(f"saved {out}") == 1, said
             assert agreement(out) > 0.9, (more, agreement(out), said)
+        # Words are counted by all, each its part of the text, in tables that are sent in pieces.
+        with open(text, "w", encoding="utf-8") as f:
+            f.write("\n".join(f"word{i % 97}é {i} another{i // 2}" for i in range(200000)))
+        for name, before in (("alone", []), ("together", [SHOAL, "launch", "--ps=0", "--workers=2", "--"])):
+            run(*before, SHOAL, "word2vec", "train", "-train", text, "-output", out, "-size", "4", "-iter", "1",
+                "-min-count", "1", "-save-vocab", os.path.join(folder, name))
+        with open(f"{folder}/alone", "rb") as a, open(f"{folder}/together", "rb") as b:
+            words = a.read()
+            assert len(words) > 2 << 20 and words == b.read()
         cluster = ["--ps_hosts=localhost:1", "--worker_hosts=localhost:2,localhost:3", "--job_name=worker", "--task_index=0"]
         assert "no parameter servers" in run(*command, *cluster, code=2)
 

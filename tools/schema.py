@@ -53,7 +53,8 @@ def snake(name):
 def unused(code):
     known = messages()
     words = set(re.findall(r"\b(?:put_|find_|begin_)?([A-Z]\w*_\w+)", code))
-    looked_up = {d.replace("__", "_") for d in re.findall(r"\btensorflow__(\w+?)__descriptor\b", code)}
+    looked_up = {d.removeprefix("serving__").replace("__", "_")
+                 for d in re.findall(r"\btensorflow__(\w+?)__descriptor\b", code)}
     todo = [m for m in known if snake(m) in looked_up or any(w.startswith(m + "_") for w in words)]
     used = set()
     while todo:

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "rpc/limits.h"
+#include "serving/batch.h"
 #include "serving/serve.h"
 
 enum { MAX_SECONDS = 1000000 };
@@ -25,7 +26,8 @@ struct serve_flags {
   struct tls_flags tls;
   int64_t port, poll_s, retries, retry_us, grace_s, max_request, inter, intra;
   int64_t rest_port, rest_threads, rest_timeout_ms, rest_max_bytes;
-  bool bind_all;
+  bool bind_all, batching;
+  const char *batching_file;
 };
 
 static int signal_pipe[2];
@@ -53,6 +55,12 @@ static void wait_for_signal(void) {
   while (read(signal_pipe[0], &sig, 1) < 0 && errno == EINTR) continue;
 }
 
+static shoal_status read_batching(const struct serve_flags *f, struct batch_parameters *out) {
+  batch_parameters_default(out);
+  if (f->batching_file && !f->batching) return INVALID("--batching_parameters_file is set without --enable_batching");
+  return f->batching_file ? batch_parameters_read_file(out, f->batching_file) : NULL;
+}
+
 /* The models: of a file, or one by its folder. */
 static shoal_status read_models(const struct serve_flags *f, struct models_config *out) {
   if (f->config_file && f->base_path)
@@ -64,7 +72,7 @@ static shoal_status read_models(const struct serve_flags *f, struct models_confi
   return NULL;
 }
 
-static shoal_status serve(const struct serve_flags *f) {
+static shoal_status serve(const struct serve_flags *f, const struct batch_parameters *batching) {
   struct models_config models = {0};
   struct rpc_tls *tls = NULL;
   struct model_server *server;
@@ -76,6 +84,7 @@ static shoal_status serve(const struct serve_flags *f) {
                                                           .catalog = {.poll_ms = f->poll_s * 1000,
                                                                       .max_retries = (int)f->retries,
                                                                       .retry_ms = f->retry_us / 1000,
+                                                                      .batching = f->batching ? batching : NULL,
                                                                       .session = {.size = sizeof(shoal_session_options),
                                                                                   .inter_op_threads = (int)f->inter,
                                                                                   .intra_op_threads = (int)f->intra,
@@ -137,6 +146,8 @@ int serve_main(int argc, char **argv) {
        .max = 1 << 30},
       {"load_retry_interval_micros", "N", "between these (default 60000000)", .number = &f.retry_us, .min = 1000,
        .max = (int64_t)MAX_SECONDS * 1000000},
+      {"enable_batching", NULL, "requests that come at one time are run as one", .on = &f.batching},
+      {"batching_parameters_file", "FILE", "how: a BatchingParameters in text", .text = &f.batching_file},
       {"tensorflow_inter_op_parallelism", "N", "threads for nodes that run side by side (default 0: one a core)",
        .number = &f.inter, .max = 4096},
       {"tensorflow_intra_op_parallelism", "N", "threads inside one op (default 0: one a core)", .number = &f.intra,
@@ -172,6 +183,9 @@ int serve_main(int argc, char **argv) {
   }
   if (f.level) log_set_level(parsed);
   for (int i = 0; i < RPC_LIMITS; i++) rpc_limit_set((enum rpc_limit)i, limits[i]);
-  shoal_status s = serve(&f);
+  struct batch_parameters batching;
+  shoal_status s = read_batching(&f, &batching);
+  if (!s) s = serve(&f, &batching);
+  batch_parameters_release(&batching);
   return s ? report(s) : EXIT_OK;
 }

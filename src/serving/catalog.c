@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/strmap.h"
 #include "proto/serving.wire.h"
+#include "serving/batch.h"
 #include "serving/warmup.h"
 
 /* ENDED: so many versions that are gone are told of. */
@@ -88,6 +89,7 @@ static void load(struct catalog *c, struct served_model *m, struct version *v, c
   v->state = ModelVersionStatus_State_LOADING;
   pthread_mutex_unlock(&c->lock);
   shoal_status s = servable_load(m->config.name, v->number, dir, &c->o.session, &made);
+  if (!s && c->o.batching) made->batcher = batcher_new(c->o.batching);
   if (!s) s = warmup(made, dir);
   if (s) {
     servable_unref(made);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serving/batch.h"
+
 shoal_status query_open(struct query *q, struct servable *servable, struct chars signature) {
   *q = (struct query){.servable = servable, .deadline = INT64_MAX};
   q->signature = servable_signature(servable, signature);
@@ -96,9 +98,13 @@ static shoal_status check_inputs(const struct query *q) {
   return s;
 }
 
+static shoal_status run_alone(struct query *q) {
+  return servable_ask(q->servable, q->signature, q->deadline, q->keys, q->values, q->signature->n_inputs, q->outputs,
+                      q->answers, q->n_outputs);
+}
+
 shoal_status query_run(struct query *q) {
   for (int i = 0; i < q->signature->n_inputs; i++)
     if (!q->values[i]) return check_inputs(q);
-  return servable_ask(q->servable, q->signature, q->deadline, q->keys, q->values, q->signature->n_inputs, q->outputs,
-                      q->answers, q->n_outputs);
+  return q->servable->batcher ? batcher_run(q->servable->batcher, q, run_alone) : run_alone(q);
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "saved_model/model.h"
+#include "serving/batch.h"
 
 shoal_status servable_load(const char *name, int64_t version, const char *dir, const shoal_session_options *options,
                            struct servable **out) {
@@ -24,6 +25,7 @@ shoal_status servable_load(const char *name, int64_t version, const char *dir, c
 void servable_unref(struct servable *s) {
   if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
   shoal_saved_model_free(s->model);
+  batcher_free(s->batcher);
   free(s->name);
   free(s);
 }

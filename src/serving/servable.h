@@ -13,6 +13,7 @@ struct servable {
   char *name; /* the model's */
   int64_t version;
   shoal_saved_model *model;
+  struct batcher *batcher; /* NULL: each request is run for itself */
 };
 
 shoal_status servable_load(const char *name, int64_t version, const char *dir, const shoal_session_options *options,

@@ -339,6 +339,88 @@ def test_warm_up(folder):
         assert c.predict({"x": X})[0] == 1 and "warm-up request 2" in s.said(), s.said()
 
 
+class Rows(tf.Module):
+    """Gives its input back, and how many rows there were in all."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32, "x"), tf.TensorSpec([None], tf.string, "s")])
+    def run(self, x, s):
+        rows = tf.fill([tf.shape(x)[0]], tf.shape(x)[0])
+        i = tf.while_loop(lambda i: i < 20000, lambda i: [i + 1], [0])[0]  # so that others come meanwhile
+        return {"x": x * 2, "s": tf.strings.join([s, "!"]), "rows": rows + 0 * i, "width": tf.fill(tf.shape(s), tf.shape(x)[1])}
+
+
+def ask_together(port, requests):
+    """What each of them gets, or its error."""
+    got, clients = [None] * len(requests), [Client(port) for _ in requests]
+
+    def run(i):
+        try:
+            got[i] = clients[i].predict(requests[i])[1]
+        except grpc.RpcError as e:
+            got[i] = e
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(requests))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return got
+
+
+def rows_request(i, rows, width=3):
+    return {"x": np.full((rows, width), i, np.float32), "s": np.array([f"request {i} of several" for _ in range(rows)])}
+
+
+def check_rows(i, rows, width, got):
+    assert np.array_equal(got["x"][:, :width], np.full((rows, width), 2 * i, np.float32)), (i, got)
+    assert list(got["s"]) == [f"request {i} of several!".encode()] * rows
+
+
+@in_folder
+def test_batching(folder):
+    m = Rows()
+    tf.saved_model.save(m, os.path.join(folder, "1"), signatures=m.run)
+    parameters = os.path.join(folder, "batching")
+    with open(parameters, "w") as f:
+        f.write("max_batch_size { value: 16 } batch_timeout_micros { value: 300000 } num_batch_threads { value: 2 }"
+                "max_enqueued_batches { value: 100 } allowed_batch_sizes: 4 allowed_batch_sizes: 8 "
+                "allowed_batch_sizes: 16")
+    with Server(f"--model_base_path={folder}", "--enable_batching", f"--batching_parameters_file={parameters}") as s:
+        got = ask_together(s.port, [rows_request(i, 1 + i % 3) for i in range(8)])
+        for i, g in enumerate(got):
+            check_rows(i, 1 + i % 3, 3, g)
+            assert g["rows"][0] in (4, 8, 16), g["rows"]
+        assert max(g["rows"][0] for g in got) > 4, [g["rows"] for g in got]
+        got = ask_together(s.port, [rows_request(i, 2, 2 + i % 2) for i in range(6)])  # two shapes: batches of each
+        for i, g in enumerate(got):
+            check_rows(i, 2, 2 + i % 2, g)
+            assert g["x"].shape == (2, 2 + i % 2)
+        got = ask_together(s.port, [rows_request(0, 20), rows_request(1, 1), {"x": np.zeros((2, 1), np.float32),
+                                                                              "s": np.array(["a"])}])
+        check_rows(0, 20, 3, got[0])  # too large for a batch: alone
+        assert got[0]["rows"][0] == 20
+        check_rows(1, 1, 3, got[1])
+    with open(parameters, "w") as f:
+        f.write("max_batch_size { value: 16 } batch_timeout_micros { value: 300000 } pad_variable_length_inputs: true")
+    with Server(f"--model_base_path={folder}", "--enable_batching", f"--batching_parameters_file={parameters}") as s:
+        got = ask_together(s.port, [rows_request(i, 1, 1 + i) for i in range(5)])
+        for i, g in enumerate(got):
+            check_rows(i, 1, 1 + i, g)
+            assert not g["x"][:, 1 + i:].any()
+        assert max(g["width"][0] for g in got) == 5 and got[0]["width"][0] > 1, [g["width"] for g in got]
+    for text, words in (("max_batch_size { value: 0 }", "max_batch_size"), ("max_batch: 1", "max_batch"),
+                        ("max_batch_size { value: 8 } allowed_batch_sizes: 4", "Last entry"),
+                        ("allowed_batch_sizes: 4 allowed_batch_sizes: 4", "increasing")):
+        with open(parameters, "w") as f:
+            f.write(text)
+        try:
+            Server(f"--model_base_path={folder}", "--enable_batching", f"--batching_parameters_file={parameters}")
+        except AssertionError as e:
+            assert words in str(e), e
+        else:
+            raise AssertionError(text)
+
+
 class Slow(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32, "n")])
     def count(self, n):

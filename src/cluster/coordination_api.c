@@ -2,7 +2,8 @@
  * leader makes to itself like any other task: there is one way in, with one set of limits.
  *
  * A call that waits has its deadline here; a barrier's is the service's own, which knows who is missing, so the call
- * has some seconds more. */
+ * has some seconds more. Calls that are answered at once wait a minute for the leader: a program in C is there long
+ * before a leader in Python. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@
 #include "shoal/coordination.h"
 
 #define SERVICE "/tensorflow.CoordinationService/"
-enum { CALL_MS = 10000, DEFAULT_WAIT_MS = 60000, BARRIER_GRACE_MS = 5000 };
+enum { CALL_MS = 60000, DEFAULT_WAIT_MS = 60000, BARRIER_GRACE_MS = 5000 };
 
 static shoal_status check_part(const struct shoal_server *s) {
   if (s->coordination) return NULL;

@@ -546,17 +546,41 @@ bool shared_group_is_idle(struct shared_group *g) {
   return idle;
 }
 
+/* The first rank of which it is so, of those whose areas are there. */
+static int find_rank(struct shared_group *g,
+                     bool (*is_so)(const struct shared_area *a, const struct shared_area *own)) {
+  for (int r = 0; r < g->size; r++) {
+    struct shared_area *a = shared_view_find(g->members[r].view, key_of(g->identity, r));
+    if (!a || is_so(a, g->own)) return r;
+  }
+  return -1;
+}
+
+static bool is_in_an_older_epoch(const struct shared_area *a, const struct shared_area *own) {
+  return atomic_load(&a->epoch) < atomic_load(&own->epoch);
+}
+
+static bool is_turns_behind(const struct shared_area *a, const struct shared_area *own) {
+  return atomic_load(&a->turn) < atomic_load(&own->turn);
+}
+
+/* Has rank 0 not said yet what is next? */
+static bool is_to_order(struct shared_group *g) {
+  struct shared_area *a = shared_view_find(g->members[0].view, key_of(g->identity, 0));
+  pthread_mutex_lock(&g->lock);
+  bool none = !a || atomic_load(&a->ordered) <= g->next;
+  pthread_mutex_unlock(&g->lock);
+  return none;
+}
+
 int shared_group_missing(struct shared_group *g, const struct collective_id *id) {
   for (int r = 0; r < g->size; r++) {
     struct shared_area *a = shared_view_find(g->members[r].view, key_of(g->identity, r));
     if (!a || !shared_order_has(a, id)) return r;
   }
-  uint64_t own = atomic_load(&g->own->turn);
-  for (int r = 0; r < g->size; r++) {
-    struct shared_area *a = shared_view_find(g->members[r].view, key_of(g->identity, r));
-    if (!a || atomic_load(&a->turn) < own) return r;
-  }
-  return -1;
+  int rank = find_rank(g, is_in_an_older_epoch);
+  if (rank < 0) rank = find_rank(g, is_turns_behind);
+  return rank < 0 && is_to_order(g) ? 0 : rank;
 }
 
 /* ---- joining ---- */

@@ -115,6 +115,22 @@ static void the_last_epoch(void **state) {
   }
 }
 
+/* Rank 0 has come, as it seems, and is stopped before it says what is next, or before it has come to this epoch: the
+ * others know for whom they wait. */
+static void who_says_nothing_is_missing(void **state) {
+  static struct rank_run x[RANKS];
+  for (int i = 1; i < RANKS; i++) begin(&x[i], i, 1);
+  struct shared_area *zero = area_of(0), *one = area_of(1);
+  while (!atomic_load(&one->posted)) usleep(100);
+  assert_int_equal(shared_group_missing(groups[1], &x[1].run.id), 0);
+  zero->posts[0] = one->posts[0];
+  atomic_store(&zero->posted, 1);
+  assert_int_equal(shared_group_missing(groups[1], &x[1].run.id), 0);
+  atomic_store(&zero->epoch, atomic_load(&one->epoch));
+  assert_int_equal(shared_group_missing(groups[1], &x[1].run.id), 0);
+  for (int i = 1; i < RANKS; i++) ASSERT_FAILS(finish(&x[i]), SHOAL_DEADLINE_EXCEEDED, "");
+}
+
 /* It ends every epoch that the others come to. */
 struct ender {
   atomic_bool stop;
@@ -201,4 +217,5 @@ static void scribbled_upon(void **state) {
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_group, close_group)
-RUN_TESTS(TEST(honest_members), TEST(the_last_epoch), TEST(epochs_without_end), TEST(scribbled_upon))
+RUN_TESTS(TEST(honest_members), TEST(who_says_nothing_is_missing), TEST(the_last_epoch), TEST(epochs_without_end),
+          TEST(scribbled_upon))

@@ -10,9 +10,11 @@ shown only when something failed. Kinds, all by default:
   interop  tests/interop/harness.py over ops/*.py, and tests/interop/*_test.py: beside real TensorFlow
   cluster  tests/cluster/*_test.py: real server processes
   chaos    tests/chaos/*_test.py: real processes that are killed, stopped, cut off
-  soft     what runs on the soft device, twice: in the build of the fuzz targets, under Address- and
-           UndefinedBehaviorSanitizer, and in build-tsan, under ThreadSanitizer. What a sanitizer reports in any process
-           that a test starts is a failure of the test, whatever that makes of it
+  soft     the tests of clusters and faults once more, as they are, in tasks that each have a soft device. One that is not
+           for it says why (`# not on the soft device: REASON`), one of which a part is enough says which
+           (`# on the soft device: NAME | NAME`). And, twice, what has most to do with devices: in the build of the
+           fuzz targets, under Address- and UndefinedBehaviorSanitizer, and in build-tsan, under ThreadSanitizer. What a
+           sanitizer reports in any process that a test starts is a failure of the test, whatever that makes of it
   fuzz     build-fuzz/fuzz/*_fuzz, each for --fuzz-seconds from its corpus in tests/fuzz/corpus/NAME; with --fuzz-seed the
            same inputs each time, so that a failure is a change's and not chance's
 
@@ -132,17 +134,33 @@ def plain_layout():
         return []
 
 
-def soft_jobs(have_tensorflow):
+def soft_job(path, have_tensorflow):
+    """A test with a soft device in each of its tasks; None where it says why not."""
+    with open(path) as f:
+        said = re.search(r"^# (not )?on the soft device: (.*)$", f.read(), re.M)
+    if said and said[1]:
+        return None
+    job = python_job("soft", path, have_tensorflow)
+    if said and job.command:
+        job.command += said[2].split(" | ")
+    job.name = f"{job.name} on the soft device"
+    job.env = {"SHOAL_SOFT_GPUS": "1"}
+    return job
+
+
+def watched_jobs(have_tensorflow):
     """The programs for the soft device that builds with sanitizers have, and the tests that start their servers or load
     them. ThreadSanitizer's is not for loading into Python: ops are sent to a server."""
     jobs = []
     for name, watched, missing in WATCHED:
         build = os.path.join(ROOT, name)
-        if not os.path.exists(os.path.join(build, "shoal")):
+        units = os.path.join(build, "soft_units.txt")
+        if not os.path.exists(os.path.join(build, "shoal")) or not os.path.exists(units):
             jobs.append(Job("soft", f"{name}: the soft device under a sanitizer", None, missing=missing))
             continue
-        of = [Job("soft", os.path.basename(p), [p], {"CMOCKA_MESSAGE_OUTPUT": "TAP"})
-              for p in sorted(glob.glob(os.path.join(build, "tests", "*device*_test")))]
+        with open(units) as f:
+            of = [Job("soft", unit, [os.path.join(build, "tests", unit)], {"CMOCKA_MESSAGE_OUTPUT": "TAP"})
+                  for unit in f.read().split()]
         of += [python_job("soft", os.path.join(ROOT, "tests", path), have_tensorflow)
                for path in ("interop/soft_device_test.py", "cluster/soft_device_test.py")]
         for job in of:
@@ -174,7 +192,9 @@ def collect(kinds, build, fuzz_seconds, fuzz_seed, emulator):
         if not emulator:
             jobs += [python_job("unit", p, have_tensorflow) for p in sorted(glob.glob(f"{ROOT}/tests/unit/*_test.py"))]
     if "soft" in kinds:
-        jobs += soft_jobs(have_tensorflow)
+        paths = [p for kind in ("cluster", "chaos") for p in sorted(glob.glob(f"{ROOT}/tests/{kind}/*_test.py"))]
+        jobs += filter(None, (soft_job(p, have_tensorflow) for p in paths))
+        jobs += watched_jobs(have_tensorflow)
     if "fuzz" in kinds:
         targets = sorted(glob.glob(f"{ROOT}/build-fuzz/fuzz/*_fuzz"))
         if not targets:

@@ -3,6 +3,7 @@ again goes on from the last checkpoint. The card is a soft one (src/device/soft)
 finds the file named by SHOAL_SOFT_LOST.
 """
 # needs: tensorflow
+# not on the soft device: it has one anyway
 import glob
 import os
 import re

@@ -1,4 +1,5 @@
 """`shoal bench allreduce`: a table of what was measured, by every algorithm, and no process left; bad values are told."""
+# not on the soft device: host memory is what it measures
 import re
 import resource
 import shutil

@@ -3,6 +3,7 @@ that wants more, and an innocent one is served all the same. Frames by hand, no 
 
 Nothing here is measured by the clock: what must happen is waited for.
 """
+# not on the soft device: frames by hand, no op runs
 import gzip
 import re
 import signal

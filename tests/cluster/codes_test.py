@@ -347,7 +347,7 @@ GRAPHS = [
     ("graph: a part of a device that is none", made(placed("/tsk:0")), ["Malformed device specification '/tsk:0'"]),
     ("graph: a job that is not there", made(placed("/job:nope")), ["/job:nope"]),
     ("graph: a task that is not there", made(placed("/job:worker/task:9")), ["task:9"]),
-    ("graph: a device of another kind", made(placed("/device:GPU:0")), ["GPU"]),
+    ("graph: a device of another kind", made(placed("/device:TPU:0")), ["TPU"]),
     ("graph: a device with a number that is not there", made(placed("/device:CPU:9")), ["CPU:9"]),
     ("graph: too new for its consumer", made(A, min_consumer=99999), []),
     ("graph: of an old producer", made(A, producer=1), []),

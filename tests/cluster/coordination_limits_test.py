@@ -1,6 +1,7 @@
 """The coordination service and a task that means no good: what others are told by it can be read, nothing it says outlives
 the leader, what it leaves behind is given back, what it asks for is bounded; with certificates it speaks for itself alone."""
 # needs: tensorflow
+# not on the soft device: requests of the coordination service, no op runs
 import os
 import sys
 import tempfile

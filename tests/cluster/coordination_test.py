@@ -3,6 +3,7 @@ sums and broadcasts come out the same everywhere; TensorFlow's workers coordinat
 key included; where a worker is killed the others are told, and when it has come again the group works, under a leader that
 has stayed."""
 # needs: tensorflow
+# not on the soft device: groups of TensorFlow 2, whose members are CPUs
 import json
 import os
 import re

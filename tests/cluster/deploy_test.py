@@ -1,6 +1,7 @@
 """docs/deploy.md and the certificates of docs/security.md, as they are written: by ssh and by hand on hosts of those
 names, which are network namespaces on one cable; the operator's TF_CONFIG with the manifest's arguments; the unit of
 systemd. Only ./mnist_replica trains for fewer steps, and in step. (Slurm's recipes are slurm_test.py's.)"""
+# not on the soft device: it is about hosts and what starts servers there
 import json
 import os
 import re

@@ -1,6 +1,7 @@
 """README, docs/tensorflow.md and the tutorial, as a new user reads them: their commands and programs, in order, as they
 are written; only ports, and folders under /tmp, are those of this run."""
 # needs: tensorflow
+# not on the soft device: pages are run as they are written
 import glob
 import os
 import re

@@ -2,6 +2,7 @@
 when the other host dies or is cut off in the middle of a tensor, who is let in, tensors over 2 GB.
 """
 # needs: tensorflow
+# on the soft device: on one host | over TCP | off means | other host | strangers
 import os
 import re
 import socket
@@ -237,7 +238,7 @@ TESTS = [
     ("strangers", strangers),
 ]
 MEMORY = [
-    ("over 2 GB, on one host", lambda: large(["shoal", "shoal"], [], True)),
+    ("over 2 GB, within a host", lambda: large(["shoal", "shoal"], [], True)),
     ("over 2 GB by gRPC: an early error", lambda: large(["shoal", "shoal"], ["--fast_path=false"], False)),
     ("over 2 GB to TensorFlow: an early error", lambda: large(["shoal", "tf"], [], False)),
 ]

@@ -4,6 +4,7 @@ Every op that takes a path is tried inside the root, where it works, and outside
 where it is refused by name and nothing outside is read, made or changed.
 """
 # needs: tensorflow
+# not on the soft device: ops that open files run on the CPU whatever the devices
 import os
 import subprocess
 import sys

@@ -4,6 +4,7 @@ A case is what is sent after the greeting, and what must come of it: an error of
 one of some codes, an answer, a ping's echo. As in h2spec a connection that closes counts as an error of it; where a
 GOAWAY or RST_STREAM came, its code must be one of those asked for.
 """
+# not on the soft device: frames by hand, no op runs
 import struct
 import sys
 

@@ -1,5 +1,6 @@
 """Connections that mean no good: floods, resets, windows of nothing, bytes that are not HTTP/2. The server holds little,
 goes on for others, and ends well."""
+# not on the soft device: connections that mean no good, no op runs
 import os
 import socket
 import struct

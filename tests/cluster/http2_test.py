@@ -2,6 +2,7 @@
 
 No TensorFlow, and no library for HTTP/2: every frame here is written out. (tests/fuzz/http2_fuzz.c looks for more.)
 """
+# not on the soft device: frames by hand, no op runs
 import socket
 import struct
 import sys

@@ -3,6 +3,7 @@
 The programs are small shell scripts; every test marks its processes by a variable in their environment and looks through
 /proc for any that still has it.
 """
+# not on the soft device: shell scripts stand for the programs
 import fcntl
 import glob
 import json

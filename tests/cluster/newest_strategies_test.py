@@ -3,6 +3,7 @@
 
 What newer versions have no more (Estimator), or count in another way (Keras' fit), is left to 2.15.1's tests.
 """
+# not on the soft device: groups of TensorFlow 2, whose members are CPUs
 import os
 import subprocess
 import sys

@@ -3,6 +3,7 @@
 Newer than 2.15.1 there is no other way to a TF1-style cluster than compat.v1, and its protocol has grown; the programs
 are the same.
 """
+# not on the soft device: the programs of matrix_test.py, with another client
 import os
 import subprocess
 import sys

@@ -1,6 +1,7 @@
 """What is said where there is no card to be had: no driver, an old one, one that finds no card. The drivers are made here:
 libraries of that name with the functions that the case has.
 """
+# not on the soft device: it is about machines without any
 import os
 import re
 import shutil

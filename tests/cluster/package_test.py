@@ -3,6 +3,7 @@
 Here they are laid out in folders. With SHOAL_BARE=1 (`make package-check`, as root) each is installed by apt or pip in a
 Debian with nothing in it, and the steps of packaging/Dockerfile are taken in such a system.
 """
+# not on the soft device: it is about what is installed
 import glob
 import os
 import re

@@ -5,6 +5,7 @@ TensorFlow's own workers. The programs check their results themselves and end wi
 TensorFlow's servers alone: that is how they were written.
 """
 # needs: tensorflow
+# on the soft device: supervised.py on all shoal | synchronous.py on all shoal | in_graph.py on all shoal
 import json
 import os
 import subprocess

@@ -3,6 +3,7 @@ those of docs/deploy.md, read from there; only the number of nodes is another, a
 
 Needs Debian's packages slurmctld, slurmd, slurm-client and munge, and root; skipped without them.
 """
+# not on the soft device: it is about what starts servers
 import glob
 import os
 import re

@@ -1,5 +1,6 @@
 """Starting together, stopping together, and what `shoal server` says to those who start it wrongly."""
 # needs: tensorflow
+# not on the soft device: servers that start and stop; hardly an op runs
 import json
 import os
 import re

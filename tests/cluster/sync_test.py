@@ -1,6 +1,7 @@
 """Training over parameter servers with real processes: asynchronous, with tokens (TensorFlow's workers among ours),
 strict and with bounded staleness; workers that are killed, that run out of data, that come back."""
 # needs: tensorflow
+# on the soft device: asynchronous, two | tokens: | strict: | bounded staleness | every mode
 import json
 import os
 import signal

@@ -1,5 +1,6 @@
 """TLS and mutual TLS: who gets in, who does not, and what each is told. Also: where a server without TLS listens."""
 # needs: tensorflow
+# not on the soft device: who gets in, before any op runs
 import os
 import shutil
 import socket

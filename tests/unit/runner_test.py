@@ -46,6 +46,17 @@ def test_reports_of_sanitizers():
         assert counts == [1, failed, 0] and ("a race" in text) == bool(failed), (counts, text)
 
 
+def test_on_the_soft_device():
+    with tempfile.TemporaryDirectory() as folder:
+        for said, arguments in (("", []), ("# on the soft device: all shoal | a step\n", ["all shoal", "a step"]),
+                                ("# not on the soft device: no op runs\n", None)):
+            path = os.path.join(folder, "x_test.py")
+            with open(path, "w") as f:
+                f.write(f'"""What is shown."""\n{said}import os\n')
+            job = runner.soft_job(path, True)
+            assert (job and job.command[2:]) == arguments and (not job or job.env == {"SHOAL_SOFT_GPUS": "1"}), said
+
+
 def test_once_more_alone():
     with tempfile.TemporaryDirectory() as folder:
         # Fails the first time, and passes once its mark is there.

@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -17,35 +18,83 @@
 
 #include "base/clock.h"
 #include "base/cond.h"
+#include "base/latch.h"
+#include "base/mem.h"
 #include "base/wire.h"
 #include "cluster/limits.h"
+#include "device/device.h"
 #include "rpc/fast/fast.h"
 #include "rpc/limits.h"
 #include "rpc/socket.h"
 #include "runtime/variable.h"
 #include "tensor/buffer.h"
 
-enum { TURN_MS = 3000 };
+enum { TURN_MS = 3000, FETCH_MS = 1000 };
 
 /* ---- gathering ---- */
 
+struct gathered {
+  struct server_numbers *n;
+  struct tensor step; /* the variable global_step: its value, wherever that is */
+};
+
 static void count(void *arg, const char *container, const char *name, struct resource *r) {
-  struct server_numbers *n = arg;
+  struct gathered *g = arg;
   if (r->type != &variable_type && r->type != &variable_ref_type) return;
   struct variable *v = (struct variable *)r;
   struct tensor t;
   if (pthread_rwlock_tryrdlock(&v->lock) != 0) { /* being changed: counted without its bytes */
-    n->variables++;
+    g->n->variables++;
     return;
   }
   bool there = tensor_valid(&v->value);
   if (there) tensor_ref(&t, &v->value);
   pthread_rwlock_unlock(&v->lock);
   if (!there) return;
-  n->variables++;
-  n->variable_bytes += (int64_t)tensor_bytes(&t);
-  if (!strcmp(name, "global_step") && t.dtype == SHOAL_INT64 && t.n == 1) n->global_step = *T_DATA(&t, int64_t);
-  tensor_release(&t);
+  g->n->variables++;
+  g->n->variable_bytes += (int64_t)tensor_bytes(&t);
+  if (!strcmp(name, "global_step") && t.dtype == SHOAL_INT64 && t.n == 1) {
+    tensor_release(&g->step);
+    tensor_move(&g->step, &t);
+  } else {
+    tensor_release(&t);
+  }
+}
+
+/* A number on its way out of a device's memory. */
+struct number_fetch {
+  atomic_int refs; /* who asked, and the device */
+  struct tensor from, number;
+  struct latch come;
+};
+
+static void fetch_unref(struct number_fetch *f) {
+  if (atomic_fetch_sub(&f->refs, 1) != 1) return;
+  tensor_release(&f->from);
+  tensor_release(&f->number);
+  shoal_status_free(latch_release(&f->come));
+  free(f);
+}
+
+static void fetched(void *arg, shoal_status s) {
+  struct number_fetch *f = arg;
+  latch_done(&f->come, s);
+  fetch_unref(f);
+}
+
+/* Who asks how a server does is not kept waiting by a device that does not do well: -1 where it takes too long. */
+static int64_t fetch_number(const struct tensor *t) {
+  struct device *d = t->buffer->device;
+  struct number_fetch *f = mem_zalloc(1, sizeof *f);
+  atomic_init(&f->refs, 2);
+  latch_init(&f->come, 1);
+  tensor_ref(&f->from, t);
+  rpc_loop_hand_over();
+  d->type->ops->to_host(d, &f->from, &f->number, fetched, f);
+  bool come = latch_wait_until(&f->come, clock_ns() + FETCH_MS * 1000000ll);
+  int64_t number = come && !f->come.status ? *T_DATA(&f->number, int64_t) : -1;
+  fetch_unref(f);
+  return number;
 }
 
 static int64_t resident_bytes(void) {
@@ -64,7 +113,10 @@ void server_numbers_get(struct shoal_server *s, struct server_numbers *n) {
                                .global_step = -1,
                                .memory_bytes = resident_bytes(),
                                .steps = atomic_load(&w->runs_started)};
-  for (int i = 0; i < w->n_devices; i++) resource_each(w->resources[i], count, n);
+  struct gathered g = {.n = n, .step = tensor_none()};
+  for (int i = 0; i < w->n_devices; i++) resource_each(w->resources[i], count, &g);
+  if (tensor_valid(&g.step)) n->global_step = g.step.buffer->device ? fetch_number(&g.step) : *T_DATA(&g.step, int64_t);
+  tensor_release(&g.step);
   pthread_mutex_lock(&w->lock);
   n->sessions = (int64_t)w->sessions.n;
   for (struct graph_run *r = w->runs; r; r = r->next) n->running++;

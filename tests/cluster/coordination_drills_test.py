@@ -1,6 +1,7 @@
 """Tasks of a coordinated cluster that are killed, stand still or leave, in each thing that others wait for: before all are
 there, in a collective, at a barrier, for a value. The others end in time, with an error that names the task; and one that
 only stood still before all were there has lost nothing."""
+# not on the soft device: requests of the coordination service, and sums of CPUs
 import os
 import re
 import signal

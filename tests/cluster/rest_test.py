@@ -3,6 +3,7 @@ labels, status, metadata, metrics; wrong JSON by field, oversize, slow and hosti
 
 # needs: tensorflow
 """
+# not on the soft device: JSON and HTTP; serving_test.py asks the same models
 import base64
 import gzip
 import http.client

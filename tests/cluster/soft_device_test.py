@@ -16,6 +16,7 @@ PROGRAMS = [("interop/examples_test.py", "")]
 # Where each step takes ten times as long: what has most threads in it.
 SANITIZED = [
     ("cluster/state_test.py", ""),
+    ("cluster/threads_test.py", ""),
     ("cluster/c_client_test.py", "on Shoal's servers"),
     ("cluster/matrix_test.py", "all shoal"),
     ("interop/examples_test.py", "linear_regression"),

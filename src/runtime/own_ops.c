@@ -40,6 +40,7 @@ static const struct own_op *own_of(const struct op *op) { return (const struct o
 
 shoal_status shoal_status_new(shoal_code code, const char *format, ...) {
   if (code == SHOAL_OK) return NULL;
+  if (code < 0 || code > SHOAL_UNAUTHENTICATED) code = SHOAL_UNKNOWN;
   va_list ap;
   va_start(ap, format);
   char *text = NULL;
@@ -54,8 +55,15 @@ shoal_status shoal_status_new(shoal_code code, const char *format, ...) {
 
 struct own_state {
   const shoal_op_kernel *kernel;
+  struct shape *promised; /* [outputs]: what the op's shape function said; NULL: it has none */
   alignas(max_align_t) char of_user[];
 };
+
+static void keep_promises(struct own_state *s, const struct shoal_node *n) {
+  if (!n->op->row->shape || !n->out_shapes) return;
+  s->promised = mem_zalloc((size_t)n->n_out + 1, sizeof *s->promised);
+  for (int i = 0; i < n->n_out; i++) s->promised[i] = n->out_shapes[i];
+}
 
 static shoal_status own_init(struct kernel_init *ki, void *state) {
   const struct own_op *own = own_of(ki->kernel->op);
@@ -63,24 +71,36 @@ static shoal_status own_init(struct kernel_init *ki, void *state) {
   ptrdiff_t which = ki->kernel->def - own->defs;
   MUST(which >= 0 && which < own->is.n_kernels);
   s->kernel = &own->kernels[which];
-  if (!s->kernel->init) return NULL;
-  shoal_status e = s->kernel->init(ki->node, s->of_user);
+  shoal_status e = s->kernel->init ? s->kernel->init(ki->node, s->of_user) : NULL;
   if (e) s->kernel = NULL; /* nothing to release */
+  else keep_promises(s, ki->node);
   return e;
 }
 
 static void own_release(void *state) {
   struct own_state *s = state;
   if (s->kernel && s->kernel->release) s->kernel->release(s->of_user);
+  free(s->promised);
+}
+
+/* Whoever reads an output goes by what was inferred of it. */
+static shoal_status check_made(const struct kernel_ctx *ctx, const struct shape *promised) {
+  const char *op = ctx->kernel->op->name;
+  for (int i = 0; i < ctx->kernel->n_out; i++) {
+    if (!tensor_valid(&ctx->out[i])) return INTERNAL("the kernel of %s did not make output %d", op, i);
+    if (!promised) continue;
+    struct shape made = tensor_shape(&ctx->out[i]);
+    if (!shape_compatible(&made, &promised[i]))
+      return INTERNAL("the kernel of %s made output %d of shape %s, and its shape function had said %s", op, i,
+                      shape_str(&made), shape_str(&promised[i]));
+  }
+  return NULL;
 }
 
 static shoal_status own_run(struct kernel_ctx *ctx) {
   struct own_state *s = ctx->state;
   TRY(ctx_error(ctx, s->kernel->run((shoal_op_run *)(void *)ctx, s->of_user)));
-  for (int i = 0; i < ctx->kernel->n_out; i++)
-    if (!tensor_valid(&ctx->out[i]))
-      return ctx_error(ctx, INTERNAL("the kernel of %s did not make output %d", ctx->kernel->op->name, i));
-  return NULL;
+  return ctx_error(ctx, check_made(ctx, s->promised));
 }
 
 static struct kernel_ctx *ctx_of(shoal_op_run *r) { return (struct kernel_ctx *)(void *)r; }
@@ -307,6 +327,9 @@ shoal_out shoal_op_gradient_of(shoal_op_gradient *c, int i) {
 static shoal_status check_gradient(const struct shoal_node *n, int i, shoal_out gradient) {
   if (i < 0 || i >= n->n_in) return INVALID("%s has no input %d to give a gradient to", n->op->name, i);
   if (!gradient.node) return NULL;
+  if (gradient.index < 0 || gradient.index >= gradient.node->n_out)
+    return INVALID("%s: the gradient of input %d is output %d of %s, which has %d", n->op->name, i, gradient.index,
+                   gradient.node->name, gradient.node->n_out);
   shoal_dtype is = dtype_base(gradient.node->out_types[gradient.index]), wanted = dtype_base(n->in_types[i]);
   if (is == wanted) return NULL;
   return INVALID("%s: the gradient of input %d is %s, and the input %s", n->op->name, i, dtype_tf_name(is),
@@ -328,6 +351,16 @@ static void take(void *to, size_t size, const void *array, size_t stride, int i)
   memcpy(to, (const char *)array + (size_t)i * stride, stride < size ? stride : size);
 }
 
+static shoal_status check_types(const char *op, size_t i, const shoal_op_kernel *k) {
+  if (k->type_attr && !k->types) return INVALID("op %s: kernel %zu is for no type", op, i);
+  if (!k->type_attr && k->types)
+    return INVALID("op %s: kernel %zu has types, and no type_attr that they are of", op, i);
+  for (int type = 0; type < 64; type++)
+    if (k->types >> type & 1 && (type == SHOAL_DT_INVALID || type >= 32 || !dtype_valid(type)))
+      return INVALID("op %s: kernel %zu is for type %d, which there is not", op, i, type);
+  return NULL;
+}
+
 static shoal_status make_kernels(struct own_op *own, const shoal_op_library *library) {
   size_t n = (size_t)own->is.n_kernels;
   own->kernels = mem_zalloc(n + 1, sizeof *own->kernels);
@@ -345,7 +378,7 @@ static shoal_status make_kernels(struct own_op *own, const shoal_op_library *lib
     if (k->state_size > MOST_STATE)
       return INVALID("op %s: kernel %zu has a state of %zu bytes; the most is %d", own->is.name, i, k->state_size,
                      MOST_STATE);
-    if (k->type_attr && !(uint32_t)k->types) return INVALID("op %s: kernel %zu is for no type", own->is.name, i);
+    TRY(check_types(own->is.name, i, k));
     own->defs[i] = (struct kernel_def){.device = k->device,
                                        .type_attr = k->type_attr,
                                        .types = (uint32_t)k->types,
@@ -362,15 +395,17 @@ static bool has_type_attr(const struct op *op, const char *name) {
   return a && (a->kind == ATTR_TYPE || (a->kind == ATTR_LIST && a->of == ATTR_TYPE));
 }
 
-/* Nothing would ever choose a kernel for types of what is no type. What does not parse is told of when it is
- * registered. */
-static shoal_status check_type_attrs(const struct own_op *own) {
+/* What a row says of its signature. Nothing would ever choose a kernel for types of what is no type. What does not
+ * parse is told of when it is registered. */
+static shoal_status check_signature(const struct own_op *own) {
   struct op *op;
   shoal_status e = op_parse(&own->row, "loaded", &op);
   if (e) {
     shoal_status_free(e);
     return NULL;
   }
+  if (own->is.flags & SHOAL_OP_COMMUTATIVE && op->n_in != 2)
+    e = INVALID("op %s is SHOAL_OP_COMMUTATIVE, and has %d inputs: it must have two", op->name, op->n_in);
   for (int i = 0; i < own->is.n_kernels && !e; i++) {
     const char *attr = own->kernels[i].type_attr;
     if (attr && !has_type_attr(op, attr))
@@ -402,6 +437,8 @@ static shoal_status make_op(const shoal_op_library *library, int i, struct own_o
                    is->name ? is->name : "");
   unsigned unknown = is->flags & ~(unsigned)(SHOAL_OP_STATEFUL | SHOAL_OP_COMMUTATIVE | SHOAL_OP_NO_GRADIENT);
   if (unknown) return INVALID("op %s has flags that are not known here: %#x", is->name, unknown);
+  if (is->grad && is->flags & SHOAL_OP_NO_GRADIENT)
+    return INVALID("op %s is SHOAL_OP_NO_GRADIENT, and has a gradient", is->name);
   if (is->n_kernels < 1 || !is->kernels) return INVALID("op %s has no kernel", is->name);
   TRY(make_kernels(own, library));
   own->row = (struct op_row){.name = is->name,
@@ -412,7 +449,7 @@ static shoal_status make_op(const shoal_op_library *library, int i, struct own_o
                              .shape = is->shape ? own_shape : NULL,
                              .grad = is->grad ? own_grad : NULL,
                              .kernels = own->defs};
-  return check_type_attrs(own);
+  return check_signature(own);
 }
 
 static shoal_status check_library(const shoal_op_library *l) {

@@ -113,6 +113,19 @@ REFUSED = [
      ROW % ("Mine", "y: float") + "SHOAL_OP_LIBRARY(rows);"),
     ("INVALID_ARGUMENT: op library {}: op Mine: kernel 0 is for types of 'Q', which is no type attribute of it",
      ROW.replace("{{.dev", '{{.type_attr = "Q", .types = 2, .dev') % ("Mine", "x: float") + "SHOAL_OP_LIBRARY(rows);"),
+    ("INVALID_ARGUMENT: op library {}: op Mine: kernel 0 has types, and no type_attr that they are of",
+     ROW.replace("{{.dev", "{{.types = 2, .dev") % ("Mine", "x: float") + "SHOAL_OP_LIBRARY(rows);"),
+    ("INVALID_ARGUMENT: op library {}: op Mine: kernel 0 is for type 40, which there is not",
+     ROW.replace("{{.dev", '{{.type_attr = "T", .types = 1ull << 40, .dev') % ("Mine", "x: float") + "SHOAL_OP_LIBRARY(rows);"),
+    ("INVALID_ARGUMENT: op library {}: op Mine is SHOAL_OP_COMMUTATIVE, and has 1 inputs",
+     ROW.replace("{{.name", "{{.flags = SHOAL_OP_COMMUTATIVE, .name") % ("Mine", "x: float") + "SHOAL_OP_LIBRARY(rows);"),
+    ("INVALID_ARGUMENT: op library {}: op Mine is SHOAL_OP_NO_GRADIENT, and has a gradient",
+     "#include <shoal/op.h>\nstatic shoal_status back(shoal_op_gradient *c) { (void)c; return NULL; }" +
+     ROW.replace("{{.name", "{{.flags = SHOAL_OP_NO_GRADIENT, .grad = back, .name") % ("Mine", "x: float") +
+     "SHOAL_OP_LIBRARY(rows);"),
+    ("ALREADY_EXISTS: op library {}: there is an op Mine already",
+     (ROW.replace("}};\n\"", "}}") % ("Mine", "x: float")).replace(".n_kernels = 1}}", ".n_kernels = 1}, "
+     '{.name = "Mine", .out = "z: float", .kernels = kernels, .n_kernels = 1}}') + "SHOAL_OP_LIBRARY(rows);"),
     ("INVALID_ARGUMENT: op library {}: op Mine: kernel 0 is for 'GPU'; those of libraries are for \"CPU\"",
      ROW.replace("CPU", "GPU") % ("Mine", "x: float") + "SHOAL_OP_LIBRARY(rows);"),
     ("INVALID_ARGUMENT: op library {}: it is no library of ops", "int x;"),
@@ -142,6 +155,9 @@ def refused():
 KERNEL = """static shoal_status run%d(shoal_op_run *r, void *state) { void *y; (void)state; (void)y; %s }
 static const shoal_op_kernel kernels%d[] = {{.device = "CPU", .run = run%d}};
 """
+THREE = """#include <shoal/op.h>
+static shoal_status three(shoal_op_shapes *s) { return shoal_op_shapes_out(s, 0, 1, (const int64_t[]){3}); }
+"""
 # What a kernel does, and what its step is told.
 MISTAKES = [
     ("return shoal_op_output_same(r, 0, 0);", "output 0 is double, and cannot be input 0, which is float"),
@@ -150,12 +166,16 @@ MISTAKES = [
      "made its output 0 before"),
     ("return shoal_op_output_like(r, 0, 3, &y);", "has 1 inputs, and none has the number 3"),
     ("return NULL;", "did not make output 0"),
+    ("const int64_t two[] = {2}; return shoal_op_output(r, 0, 1, two, &y);",
+     "made output 0 of shape [2], and its shape function had said [3]"),
+    ('return shoal_status_new((shoal_code)77, "an odd code");', "an odd code"),
 ]
 
 
 def mistaken():
-    source = "#include <shoal/op.h>\n" + "".join(KERNEL % (i, does, i, i) for i, (does, _) in enumerate(MISTAKES))
-    rows = "".join('{.name = "Mistake%d", .in = "x: float", .out = "y: double", .kernels = kernels%d, .n_kernels = 1},'
+    source = THREE + "".join(KERNEL % (i, does, i, i) for i, (does, _) in enumerate(MISTAKES))
+    rows = "".join('{.name = "Mistake%d", .in = "x: float", .out = "y: double", .shape = three, '
+                   '.kernels = kernels%d, .n_kernels = 1},'
                    % (i, i) for i in range(len(MISTAKES)))
     with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default():
         path = built(source + "static const shoal_op_row rows[] = {%s};\nSHOAL_OP_LIBRARY(rows);" % rows,

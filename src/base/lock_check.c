@@ -72,7 +72,6 @@ static const struct lock_kind {
     {"ops/state/barrier.c", "b->lock"},
     {"ops/state/queue.c", "q->lock"},
     {"ops/state/batch_queue.c", "q->lock"},
-    {"ops/state/accumulators.c", "a->lock"},
     {"ops/state/wait_list.c", "l->lock"},
     {"ops/data/readers.c", "r->lock"},
     {"ops/data/multi_device_iterator.c", "m->lock"},

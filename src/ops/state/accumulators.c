@@ -5,38 +5,26 @@
  *
  * A dense accumulator holds one tensor; the first gradient is referred to, not copied, and copied only if somebody
  * else still holds it when the second comes. A sparse one holds rows sorted by index, each with the number of
- * gradients that touched it; adding is a merge. Waiting is asynchronous, as with queues (ops/state/queue.c). */
+ * gradients that touched it; adding is a merge. Who takes waits in a list (wait_list.h), in order of arrival. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cancel.h"
 #include "base/log.h"
-#include "ops/state/state.h"
-
-struct accumulator_take {
-  struct accumulator_take *next;
-  struct accumulator *acc; /* a reference */
-  struct kernel_ctx *ctx;
-  struct cancel_hook hook;
-  int32_t required;
-  bool finished;
-  shoal_status status;
-};
+#include "ops/state/wait_list.h"
 
 struct accumulator {
   struct resource head;
-  pthread_mutex_t lock;
+  struct wait_list takes; /* and the lock */
   shoal_dtype dtype;
   struct shape shape;
   bool sparse, mean;
-  int64_t global_step;            /* lock */
-  int32_t count;                  /* lock: gradients in the sum */
-  struct tensor sum;              /* lock: dense value, or the rows [n, ...] */
-  int64_t *indices;               /* lock: sparse, of each row */
-  int32_t *touched;               /* lock: sparse, gradients in each row */
-  int64_t n_rows;                 /* lock */
-  struct accumulator_take *takes; /* lock: in order of arrival */
+  int64_t global_step; /* lock */
+  int32_t count;       /* lock: gradients in the sum */
+  struct tensor sum;   /* lock: dense value, or the rows [n, ...] */
+  int64_t *indices;    /* lock: sparse, of each row */
+  int32_t *touched;    /* lock: sparse, gradients in each row */
+  int64_t n_rows;      /* lock */
 };
 
 static void clear(struct accumulator *a) {
@@ -52,7 +40,7 @@ static void clear(struct accumulator *a) {
 static void free_accumulator(struct resource *r) {
   struct accumulator *a = (struct accumulator *)r;
   clear(a);
-  pthread_mutex_destroy(&a->lock);
+  wait_list_release(&a->takes);
   free(a);
 }
 
@@ -85,7 +73,9 @@ static shoal_status make(void *arg, struct resource **out) {
   struct accumulator_maker *st = arg;
   struct accumulator *a = mem_zalloc(1, sizeof *a);
   resource_init(&a->head, &accumulator_type);
-  pthread_mutex_init(&a->lock, NULL);
+  wait_list_init(&a->takes);
+  a->takes.in_order = true;
+  a->takes.what = "TakeGrad";
   a->dtype = st->dtype;
   a->shape = st->shape;
   a->sparse = st->sparse;
@@ -295,57 +285,11 @@ static shoal_status hand_out(struct accumulator *a, struct kernel_ctx *ctx) {
   return NULL;
 }
 
-static void finish(struct accumulator_take *t) {
-  struct accumulator *a = t->acc;
-  cancel_deregister(t->ctx->step->cancel, &t->hook);
-  ctx_done(t->ctx, t->status);
-  free(t);
-  resource_unref(&a->head);
-}
-
-/* Called with the lock held; drops it. */
-static void flush_and_unlock(struct accumulator *a) {
-  struct accumulator_take *finished = NULL, **last = &finished;
-  while (a->takes && a->count >= a->takes->required) {
-    struct accumulator_take *t = a->takes;
-    a->takes = t->next;
-    t->next = NULL;
-    t->finished = true;
-    t->status = hand_out(a, t->ctx);
-    *last = t;
-    last = &t->next;
-  }
-  pthread_mutex_unlock(&a->lock);
-  while (finished) {
-    struct accumulator_take *t = finished;
-    finished = t->next;
-    finish(t);
-  }
-}
-
-static void unlink_take(struct accumulator *a, struct accumulator_take *t) {
-  struct accumulator_take **at = &a->takes;
-  while (*at != t) at = &(*at)->next;
-  *at = t->next;
-}
-
-static void on_cancel(void *arg) {
-  struct accumulator_take *t = arg;
-  struct accumulator *a = t->acc;
-  pthread_mutex_lock(&a->lock);
-  if (t->finished) {
-    pthread_mutex_unlock(&a->lock);
-    return;
-  }
-  resource_ref(&a->head);
-  t->finished = true;
-  unlink_take(a, t);
-  t->status = STATUS(SHOAL_CANCELLED, "TakeGrad operation was cancelled");
-  pthread_mutex_unlock(&a->lock);
-  finish(t);
-  pthread_mutex_lock(&a->lock);
-  flush_and_unlock(a);
-  resource_unref(&a->head);
+static bool try_take(struct kernel_ctx *ctx, struct resource *r, shoal_status *s) {
+  struct accumulator *a = (struct accumulator *)r;
+  if (a->count < *T_DATA(ctx_in(ctx, 1), const int32_t)) return false;
+  *s = hand_out(a, ctx);
+  return true;
 }
 
 static void take_start(struct kernel_ctx *ctx) {
@@ -364,28 +308,8 @@ static void take_start(struct kernel_ctx *ctx) {
   }
   if (!s && *T_DATA(required, const int32_t) <= 0)
     s = INVALID("Argument num_required must be positive, but was %d", *T_DATA(required, const int32_t));
-  if (s) {
-    resource_unref(&a->head);
-    ctx_done(ctx, s);
-    return;
-  }
-  struct accumulator_take *t = mem_zalloc(1, sizeof *t);
-  t->acc = a;
-  t->ctx = ctx;
-  t->required = *T_DATA(required, const int32_t);
-  pthread_mutex_lock(&a->lock);
-  if (!cancel_register(ctx->step->cancel, &t->hook, on_cancel, t)) {
-    pthread_mutex_unlock(&a->lock);
-    free(t);
-    resource_unref(&a->head);
-    ctx_done(ctx, STATUS(SHOAL_CANCELLED, "TakeGrad operation was cancelled"));
-    return;
-  }
-  struct accumulator_take **last = &a->takes;
-  while (*last) last = &(*last)->next;
-  *last = t;
-  resource_ref(&a->head); /* finishing t drops its own */
-  flush_and_unlock(a);
+  if (s) ctx_done(ctx, s);
+  else wait_start(&a->takes, &a->head, ctx, try_take);
   resource_unref(&a->head);
 }
 
@@ -415,7 +339,7 @@ static shoal_status apply_run(struct kernel_ctx *ctx) {
     resource_unref(&a->head);
     return s;
   }
-  pthread_mutex_lock(&a->lock);
+  pthread_mutex_lock(&a->takes.lock);
   if (*T_DATA(step, const int64_t) >= a->global_step) {
     if (st->sparse) {
       s = check_slices(a, ctx_in(ctx, 2), ctx_in(ctx, 3), st->known_shape ? ctx_in(ctx, 4) : NULL);
@@ -424,7 +348,7 @@ static shoal_status apply_run(struct kernel_ctx *ctx) {
       s = add_dense(ctx, a, ctx_in(ctx, 2));
     }
   }
-  flush_and_unlock(a);
+  wait_changed_and_unlock(&a->takes);
   resource_unref(&a->head);
   return s;
 }
@@ -434,9 +358,9 @@ static shoal_status count_run(struct kernel_ctx *ctx) {
   struct accumulator *a;
   TRY(ctx_out_dims(ctx, 0, 0, NULL, &out));
   TRY(find(ctx, &a));
-  pthread_mutex_lock(&a->lock);
+  pthread_mutex_lock(&a->takes.lock);
   *T_DATA(out, int32_t) = a->count;
-  pthread_mutex_unlock(&a->lock);
+  pthread_mutex_unlock(&a->takes.lock);
   resource_unref(&a->head);
   return NULL;
 }
@@ -449,11 +373,11 @@ static shoal_status set_step_run(struct kernel_ctx *ctx) {
   }
   struct accumulator *a;
   TRY(find(ctx, &a));
-  pthread_mutex_lock(&a->lock);
+  pthread_mutex_lock(&a->takes.lock);
   int64_t now = *T_DATA(step, const int64_t);
   if (now < a->global_step) LOGW("An accumulator's step goes back from %" PRId64 " to %" PRId64, a->global_step, now);
   a->global_step = now;
-  pthread_mutex_unlock(&a->lock);
+  pthread_mutex_unlock(&a->takes.lock);
   resource_unref(&a->head);
   return NULL;
 }

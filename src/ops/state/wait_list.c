@@ -19,8 +19,8 @@ struct staged_waiter {
 };
 
 void wait_list_init(struct wait_list *l) {
+  *l = (struct wait_list){0};
   pthread_mutex_init(&l->lock, NULL);
-  l->first = NULL;
 }
 
 void wait_list_release(struct wait_list *l) { pthread_mutex_destroy(&l->lock); }
@@ -34,12 +34,12 @@ static void finish(struct staged_waiter *w) {
   resource_unref(r);
 }
 
-/* Called with the lock held; drops it. */
-static void flush_and_unlock(struct wait_list *l) {
+void wait_changed_and_unlock(struct wait_list *l) {
   struct staged_waiter *done = NULL, **last = &done;
   for (struct staged_waiter **at = &l->first; *at;) {
     struct staged_waiter *w = *at;
     if (!w->attempt(w->ctx, w->r, &w->status)) {
+      if (l->in_order) break;
       at = &w->next;
       continue;
     }
@@ -58,9 +58,10 @@ static void flush_and_unlock(struct wait_list *l) {
   }
 }
 
-/* Ends it with s, unless it has ended. */
+/* Ends it with s, unless it has ended. It may have been in the way of others. */
 static void give_up(struct staged_waiter *w, shoal_status s) {
   struct wait_list *l = w->list;
+  struct resource *r = w->r;
   pthread_mutex_lock(&l->lock);
   if (w->finished) {
     pthread_mutex_unlock(&l->lock);
@@ -72,13 +73,20 @@ static void give_up(struct staged_waiter *w, shoal_status s) {
   *at = w->next;
   w->finished = true;
   w->status = s;
+  resource_ref(r);
   pthread_mutex_unlock(&l->lock);
   finish(w);
+  if (l->in_order) wait_changed(l);
+  resource_unref(r);
+}
+
+static shoal_status cancelled(const struct wait_list *l, const struct kernel_ctx *ctx) {
+  return STATUS(SHOAL_CANCELLED, "%s operation was cancelled", l->what ? l->what : ctx->kernel->op->name);
 }
 
 static void on_cancel(void *arg) {
   struct staged_waiter *w = arg;
-  give_up(w, STATUS(SHOAL_CANCELLED, "%s operation was cancelled", w->ctx->kernel->op->name));
+  give_up(w, cancelled(w->list, w->ctx));
 }
 
 static void on_alarm(void *arg) {
@@ -98,7 +106,7 @@ void wait_start_until(struct wait_list *l, struct resource *r, struct kernel_ctx
   pthread_mutex_lock(&l->lock);
   if (!cancel_register(ctx->step->cancel, &w->hook, on_cancel, w)) {
     pthread_mutex_unlock(&l->lock);
-    ctx_done(ctx, STATUS(SHOAL_CANCELLED, "%s operation was cancelled", ctx->kernel->op->name));
+    ctx_done(ctx, cancelled(l, ctx));
     free(w);
     resource_unref(r);
     return;
@@ -107,10 +115,10 @@ void wait_start_until(struct wait_list *l, struct resource *r, struct kernel_ctx
   while (*last) last = &(*last)->next;
   *last = w;
   if (deadline != DEADLINE_NEVER) alarm_set(&w->alarm, deadline, on_alarm, w);
-  flush_and_unlock(l);
+  wait_changed_and_unlock(l);
 }
 
 void wait_changed(struct wait_list *l) {
   pthread_mutex_lock(&l->lock);
-  flush_and_unlock(l);
+  wait_changed_and_unlock(l);
 }

@@ -10,6 +10,8 @@ struct staged_waiter;
 struct wait_list {
   pthread_mutex_t lock; /* the resource's */
   struct staged_waiter *first;
+  bool in_order;    /* nobody gets ahead of who came before */
+  const char *what; /* what is cancelled, in the error of who waited; NULL: the op by its name */
 };
 
 /* Tries, with the lock held. False: not yet. True: done, with *s the outcome. */
@@ -24,5 +26,7 @@ void wait_start_until(struct wait_list *l, struct resource *r, struct kernel_ctx
                       int64_t deadline, const char *late);
 /* After a change made outside of a try: lets everybody try again. Called without the lock; r must be held. */
 void wait_changed(struct wait_list *l);
+/* The same with the lock held, which it drops. */
+void wait_changed_and_unlock(struct wait_list *l);
 
 #endif

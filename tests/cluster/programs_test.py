@@ -127,14 +127,14 @@ with tf.Session(server.target) as session:
 """
 
 
-def server_ends(end, code, words, shoal=SHOAL):
+def server_ends(end, code, words):
     """A program whose server is gone ends; what the server's ops print is the program's output."""
     port, = free_ports(1)
     with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
         f.write(WAITING % port)
         f.flush()
         p = subprocess.Popen([sys.executable, IN_PLACE, f.name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "SHOAL": shoal})
+                             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "SHOAL": SHOAL})
         try:
             said = ""
             while "waits" not in said:
@@ -150,14 +150,31 @@ def server_ends(end, code, words, shoal=SHOAL):
             p.wait()
 
 
+ABORTED = """
+import subprocess
+import tensorflow.compat.v1 as tf
+server = tf.train.Server({"worker": ["localhost:%d"]}, job_name="worker", task_index=0)
+if "stop" in "%s": subprocess.run(["%s", "stop", server.target], check=True)
+raise tf.errors.%s(None, None, "a step has ended")
+"""
+
+
 def server_ends_late():
-    """The step ends, and with it the program, long before the server: still the exit code is about the server."""
+    """A step ends, and with it the program, long before the server: still the exit code is about the server. What no
+    server can have ended is the program's own error."""
     with tempfile.TemporaryDirectory() as folder:
-        slow = os.path.join(folder, "shoal")
+        slow, program = os.path.join(folder, "shoal"), os.path.join(folder, "program.py")
         with open(slow, "w") as f:
-            f.write(f'#!/bin/sh\n{SHOAL} "$@"\ncode=$?\nsleep 2\nexit $code\n')
+            f.write(f'#!/bin/sh\n{SHOAL} "$@"\ncode=$?\nsleep 3\nexit $code\n')
         os.chmod(slow, 0o755)
-        server_ends(stop, 75, "so ends the program", slow)
+        for what, error, code, shoal in (("stop", "AbortedError", 75, slow), ("stay", "InvalidArgumentError", 1, SHOAL)):
+            port, = free_ports(1)
+            with open(program, "w") as f:
+                f.write(ABORTED % (port, what, SHOAL, error))
+            p = subprocess.run([sys.executable, IN_PLACE, program], capture_output=True, text=True, check=False,
+                               env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "SHOAL": shoal})
+            assert p.returncode == code and error in p.stderr, p
+            assert ("so ends the program" in p.stderr) == (what == "stop"), p
 
 
 FAILING = """

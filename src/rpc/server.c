@@ -163,7 +163,7 @@ static shoal_status unsendable(struct rpc_call *c, const struct rpc_message *m) 
 
 static void answer(struct rpc_call *c, struct rpc_message *m, shoal_status s) {
   pthread_mutex_lock(&c->lock);
-  MUST(!c->unwanted.answered);
+  INVARIANT(13, !c->unwanted.answered);
   unwanted_answer(&c->unwanted, &c->lock, &c->idle);
   pthread_mutex_unlock(&c->lock);
   if (c->local) {

@@ -445,6 +445,7 @@ static shoal_status batch_component(const struct attempt *a, int c, struct tenso
 /* ---- finishing ---- */
 
 static void finish(struct attempt *a) {
+  INVARIANT(5, a->finished);
   struct queue *q = a->q;
   int n = q->spec.n;
   if (a->cancel) cancel_deregister(a->cancel, &a->hook);

@@ -26,6 +26,7 @@ void wait_list_init(struct wait_list *l) {
 void wait_list_release(struct wait_list *l) { pthread_mutex_destroy(&l->lock); }
 
 static void finish(struct staged_waiter *w) {
+  INVARIANT(5, w->finished);
   struct resource *r = w->r;
   cancel_deregister(w->ctx->step->cancel, &w->hook);
   alarm_clear(&w->alarm);

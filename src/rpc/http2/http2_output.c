@@ -207,6 +207,7 @@ bool http2_request(struct http2 *c, struct http2_stream *s, const struct fields 
 }
 
 void http2_respond(struct http2 *c, struct http2_stream *s, const struct fields *f, struct rpc_message *m) {
+  INVARIANT(13, s->id);
   nghttp2_data_provider body = {.read_callback = on_read};
   if (m) begin_output(c, s, m);
   int err = nghttp2_submit_response(c->session, (int32_t)s->id, f->at, f->n, m ? &body : NULL);

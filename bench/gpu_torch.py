@@ -1,6 +1,6 @@
 """PyTorch's side of gpu.py: the same model and data as gpu_step.c.
 
-  python gpu_torch.py fed|resident|cnn graph|eager
+  python gpu_torch.py fed|resident|ahead|cnn graph|eager
 """
 import sys
 import time
@@ -9,7 +9,7 @@ import torch
 
 from torch import nn
 
-PIXELS, HIDDEN, CLASSES, SETS = 784, 100, 10, 20
+PIXELS, HIDDEN, CLASSES, SETS, AHEAD = 784, 100, 10, 20, 100
 
 
 def mlp():
@@ -25,7 +25,8 @@ def cnn():
 
 class Model:
     def __init__(self, case, graph):
-        self.fed, batch = case != "resident", 128 if case == "cnn" else 100
+        self.fed, batch = case not in ("resident", "ahead"), 128 if case == "cnn" else 100
+        self.every = AHEAD if case == "ahead" else 1
         torch.manual_seed(1)
         torch.backends.cuda.matmul.allow_tf32 = True  # as Shoal's products of float32 are
         torch.backends.cudnn.benchmark = True
@@ -60,10 +61,11 @@ class Model:
             for to, pinned, value in zip((self.x, self.y), self.pinned, self.data[i % SETS]):
                 pinned.copy_(value)
                 to.copy_(pinned, non_blocking=True)
-        if not self.graph:
-            return self.train().item()
-        self.graph.replay()
-        return self.loss.item()
+        if self.graph:
+            self.graph.replay()
+        else:
+            self.loss = self.train()
+        return self.loss.item() if (i + 1) % self.every == 0 else 0.0
 
 
 def main():
@@ -72,6 +74,7 @@ def main():
         start, loss = time.perf_counter(), 0.0
         for i in range(int(line)):
             loss = model.step(i)
+        torch.cuda.synchronize()
         print(time.perf_counter() - start, loss, flush=True)
 
 

@@ -12,6 +12,7 @@
 #include "runtime/plan_internal.h"
 #include "runtime/variable_notes.h"
 
+enum { MOST_AHEAD = 64 }; /* replays queued before one waits for the device: a cancellation is heeded between them */
 enum { WARM_UP = 3, LONGEST_PAUSE = 1024, SETTLED = 100, MOST_FAILURES = 3 };
 
 enum replay_state {
@@ -42,6 +43,9 @@ struct replay {
 static atomic_int_fast64_t replays, bytes;
 int64_t replay_count(void) { return atomic_load(&replays); }
 int64_t replay_bytes(void) { return atomic_load(&bytes); }
+
+static _Thread_local int64_t *more_wanted;
+void replay_more(int64_t *more) { more_wanted = more; }
 
 static const struct device_ops *ops_of(const struct replay *r) { return r->plan->device->type->ops; }
 
@@ -260,11 +264,17 @@ static shoal_status fetch(const struct replay *r, struct step *step) {
   return NULL;
 }
 
+static shoal_status queue(struct replay *r) {
+  atomic_fetch_add(&replays, 1);
+  return ops_of(r)->replay(r->plan->device, r->capture);
+}
+
 /* With variables locked: what changes them is queued when they are let go. */
 static shoal_status replay(struct replay *r, struct step *step) {
-  shoal_status s = ops_of(r)->replay(r->plan->device, r->capture);
+  int64_t *more = more_wanted;
+  shoal_status s = queue(r);
+  for (int i = 1; more && *more > 0 && i < MOST_AHEAD && !s; i++, --*more) s = queue(r);
   variable_notes_unlock(&r->notes);
-  atomic_fetch_add(&replays, 1);
   s = finish(r, step, s);
   return s ? s : fetch(r, step);
 }

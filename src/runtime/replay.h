@@ -16,7 +16,8 @@
  *
  * The memory of a captured step is its own while it is kept (the device sees to that); the run that takes notes also
  * notes what memory it takes and gives back, so that each value has its place when it is captured
- * (device/memory_plan.h). One step at a time replays; others that come meanwhile run as always. */
+ * (device/memory_plan.h). One step at a time replays; others that come meanwhile run as always. Several steps that are
+ * wanted one after the other with the same arguments are queued at once (replay_more). */
 #ifndef RUNTIME_REPLAY_H
 #define RUNTIME_REPLAY_H
 
@@ -45,6 +46,10 @@ struct replay *replay_new(struct plan *p, struct shoal_node *const *nodes);
 void replay_free(struct replay *r);
 /* Runs a step of a plan in this way, if it can at present; false: it is to be run as always, and nothing was done. */
 bool replay_run(struct replay *r, struct step *step, shoal_status *out);
+/* The step that this thread begins next, and waits for, is wanted so many more times after it, with the same arguments;
+ * what is fetched is the last one's. Where it is replayed some of them are queued with it, nobody waiting between them,
+ * and are taken off the number. NULL: no more of that. */
+void replay_more(int64_t *more);
 /* How many steps were, in this process: for tests. */
 int64_t replay_count(void);
 /* How many bytes of devices' memory captured steps have now: the same. */

@@ -10,6 +10,7 @@
 #include "base/block.h"
 #include "base/given.h"
 #include "graph/builder.h"
+#include "runtime/replay.h"
 
 static bool same_out(shoal_out a, shoal_out b) { return a.node == b.node && a.index == b.index; }
 
@@ -222,6 +223,30 @@ shoal_status shoal_session_step(shoal_session *session, shoal_feeds feeds, shoal
   struct step_request s = {0};
   shoal_status e = step_ask(&s, __func__, feeds, fetches, target);
   if (!e) e = step_run(&s, session);
+  if (!e) e = step_store(&s, fetches);
+  step_release(&s);
+  return e;
+}
+
+/* Some of them are queued with the one that is run, where that is captured. */
+static shoal_status run_times(struct step_request *s, shoal_session *session, int64_t n) {
+  shoal_status e = NULL;
+  while (n > 0 && !e) {
+    n--;
+    replay_more(&n);
+    e = step_run(s, session);
+    replay_more(NULL);
+  }
+  return e;
+}
+
+shoal_status shoal_session_steps(shoal_session *session, int64_t n, shoal_feeds feeds, shoal_fetches fetches,
+                                 const shoal_op *target) {
+  GIVEN(session);
+  if (n < 1) return INVALID("%s: %" PRId64 " steps cannot be made", __func__, n);
+  struct step_request s = {0};
+  shoal_status e = step_ask(&s, __func__, feeds, fetches, target);
+  if (!e) e = run_times(&s, session, n);
   if (!e) e = step_store(&s, fetches);
   step_release(&s);
   return e;

@@ -332,6 +332,37 @@ static void memory_serves_again_in_a_captured_step(void **state) {
   assert_int_equal(chain_memory(40), few);
 }
 
+/* Several at once, of which the last one's values are fetched: on the CPU, and where they are queued without waiting.
+ */
+static void steps_in_a_row(void **state) {
+  struct model m[2];
+  shoal_tensor *x, *t;
+  ASSERT_OK(shoal_tensor_new(SHOAL_FLOAT32, 2, (int64_t[]){4, 3}, &x));
+  ASSERT_OK(shoal_tensor_new(SHOAL_FLOAT32, 2, (int64_t[]){4, 2}, &t));
+  for (int k = 0; k < 12; k++) ((float *)shoal_tensor_data(x))[k] = (float)(k % 7) / 7;
+  for (int k = 0; k < 8; k++) ((float *)shoal_tensor_data(t))[k] = (float)(k % 5) / 5;
+  int64_t before = replay_count();
+  float wrong[2];
+  for (int d = 0; d < 2; d++) {
+    shoal_tensor *out;
+    model_new(&m[d], d ? "/device:GPU:0" : "/device:CPU:0");
+    ASSERT_OK(
+        shoal_session_steps(m[d].s, 150, SHOAL_FEED(m[d].x, x, m[d].t, t), SHOAL_FETCH(m[d].wrong, &out), m[d].train));
+    wrong[d] = *(const float *)shoal_tensor_const_data(out);
+    shoal_tensor_unref(out);
+    assert_float_equal(counted(&m[d]), 150, 0);
+    shoal_status s = shoal_session_steps(m[d].s, 0, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, m[d].train);
+    assert_int_equal(shoal_status_code(s), SHOAL_INVALID_ARGUMENT);
+    shoal_status_free(s);
+  }
+  assert_int_equal(replay_count() - before, 146);
+  assert_float_equal(wrong[0], wrong[1], 1e-5);
+  same_weights(&m[0], &m[1]);
+  for (int d = 0; d < 2; d++) model_free(&m[d]);
+  shoal_tensor_unref(x);
+  shoal_tensor_unref(t);
+}
+
 int main(void) {
   setenv("SHOAL_SOFT_GPUS", "1", 1);
   setenv("SHOAL_SOFT_QUEUES", "1", 1);
@@ -342,6 +373,7 @@ int main(void) {
                                      cmocka_unit_test(steps_at_once),
                                      cmocka_unit_test(a_step_that_the_host_looks_into_is_not),
                                      cmocka_unit_test(rows_by_index_are_captured),
-                                     cmocka_unit_test(memory_serves_again_in_a_captured_step)};
+                                     cmocka_unit_test(memory_serves_again_in_a_captured_step),
+                                     cmocka_unit_test(steps_in_a_row)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #include "proto/step_stats.wire.h"
 #include "proto/worker.wire.h"
 #include "runtime/plan_rewrite.h"
+#include "runtime/step_ends.h"
 
 enum { MAX_BUILDERS = 4 };
 
@@ -319,14 +320,15 @@ static struct plan_places places_of(struct worker_session *s, struct function_ru
                               .kernels = s->kernels,
                               .place_of = place_of,
                               .arg = s,
-                              .next_name = counter};
+                              .next_name = counter,
+                              .steps = true};
 }
 
 static const char *node_device(const struct shoal_node *n) { return n->assigned ? n->assigned : n->device; }
 
-/* Every node on a device of this task? Which devices are used, and does anything meet in the rendezvous? What came by
- * the network has its devices as asked for, which is where they were assigned. */
-static shoal_status survey(struct worker_session *s, const struct shoal_graph *g, bool *used, bool *meets) {
+/* Every node on a device of this task? Does anything meet in the rendezvous? What came by the network has its devices
+ * as asked for, which is where they were assigned. */
+static shoal_status survey(struct worker_session *s, const struct shoal_graph *g, bool *meets) {
   for (size_t i = 0; i < g->nodes.n; i++) {
     struct shoal_node *n = g->nodes.at[i];
     if (!n) continue;
@@ -335,7 +337,6 @@ static shoal_status survey(struct worker_session *s, const struct shoal_graph *g
       return INVALID("{{node %s}} is on the device \"%s\", which %s does not have: unknown device.", n->name,
                      node_device(n), s->task);
     if (!n->assigned) n->assigned = mem_strdup(s->device_names[d]);
-    used[d] = true;
     *meets = *meets || op_is(n->op, "_Send") || op_is(n->op, "_Recv") || op_is(n->op, "_HostSend") ||
              op_is(n->op, "_HostRecv");
   }
@@ -377,11 +378,25 @@ shoal_status worker_graph_export(struct worker_session *s, const struct worker_g
   return err;
 }
 
-static shoal_status compile(struct worker_session *s, struct shoal_graph *g, int n_used, int only,
-                            struct worker_graph *wg) {
+/* The device that all of a graph is on; -1: there are several. An empty one is on the first. */
+static int only_device(const struct worker_session *s, const struct shoal_graph *g) {
+  int only = -1;
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    if (!g->nodes.at[i]) continue;
+    int d = device_index(s, node_device(g->nodes.at[i]));
+    if (only >= 0 && d != only) return -1;
+    only = d;
+  }
+  return MAX(only, 0);
+}
+
+static shoal_status compile(struct worker_session *s, struct shoal_graph *g, struct worker_graph *wg) {
   int64_t counter = 0;
   struct plan_places places = places_of(s, wg->functions, &counter);
-  if (n_used <= 1) return plan_set_add(&wg->set, &places, only, g);
+  step_ends_follow(&places, g);
+  int only = only_device(s, g);
+  if (only >= 0) return plan_set_add(&wg->set, &places, only, g);
+  wg->meets = true;
   struct shoal_graph **parts = mem_zalloc((size_t)places.n_devices, sizeof *parts);
   shoal_status err = plan_set_compile(&wg->set, &places, g, parts);
   for (int i = 0; i < places.n_devices; i++)
@@ -392,20 +407,18 @@ static shoal_status compile(struct worker_session *s, struct shoal_graph *g, int
 
 shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph *g,
                                    const struct worker_graph_options *o, struct worker_graph **out) {
-  int n = s->worker->n_devices, n_used = 0, last = 0;
-  bool *used = mem_zalloc((size_t)n, sizeof *used), meets = false;
+  int n = s->worker->n_devices;
+  bool meets = false;
   struct worker_graph *wg = mem_zalloc(1, sizeof *wg);
   atomic_init(&wg->refs, 1);
   if (o->keep) wg->kept = g;
   shoal_status err = count_graph(s, g, o->bytes, wg);
-  if (!err) err = survey(s, g, used, &meets);
+  if (!err) err = survey(s, g, &meets);
   if (!err && meets) worker_graph_came(s->worker, g);
-  for (int i = 0; i < n; i++)
-    if (used[i]) n_used++, last = i;
   struct collective_survey c = {.whole = true};
   if (!err) err = collective_survey(g, &c);
   wg->spans = !c.whole && cluster_spec_count(s->spec.jobs.n ? &s->spec : s->worker->spec) > 1;
-  wg->meets = meets || n_used > 1 || wg->spans;
+  wg->meets = meets || wg->spans;
   if (!err) {
     struct shoal_graph *own = graph_copy(g, NULL);
     if (g->functions.n) {
@@ -414,10 +427,9 @@ shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph 
                              o->as_is ? "all" : NULL);
     }
     err = plan_rewrite_step(own, plan_rewrites_off(o->as_is), NULL); /* the master has folded */
-    if (!err) err = compile(s, own, n_used, last, wg);
+    if (!err) err = compile(s, own, wg);
     graph_free(own);
   }
-  free(used);
   if (err) {
     worker_graph_unref(wg);
     return err;

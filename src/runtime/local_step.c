@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "runtime/plan_rewrite.h"
+#include "runtime/step_ends.h"
 #include "runtime/run_cancel.h"
 
 /* ---- compiling ---- */
@@ -41,48 +42,7 @@ static void find_feed_types(struct local_step *s, const struct shoal_graph *plac
   }
 }
 
-/* ---- feeds and fetches on devices ---- */
-
-static bool has_own_memory(struct local_env *env, const char *device) {
-  int i = place_of(env, device);
-  return i >= 0 && !env->places.devices[i]->type->host;
-}
-
-static void move_end(struct shoal_node *end, const char *device) {
-  char *to = mem_strdup(device);
-  free(end->assigned);
-  end->assigned = to;
-  graph_set_device(end, to);
-}
-
-/* The device of all that read a feed, by its node; "": there are several. */
-static void find_readers(const struct shoal_graph *g, const char **readers) {
-  for (size_t i = 0; i < g->nodes.n; i++) {
-    const struct shoal_node *n = g->nodes.at[i];
-    for (int k = 0; n && k < n->n_in + (int)n->control.n; k++) {
-      const struct shoal_node *from = k < n->n_in ? n->in[k].node : n->control.at[k - n->n_in];
-      const char **to = from ? &readers[from->id] : NULL;
-      if (to) *to = !*to || !strcmp(*to, n->assigned) ? n->assigned : "";
-    }
-  }
-}
-
-/* Feeds and fetches go where they are read and made, where that is one device whose memory is its own: the step then
- * need not meet itself in a rendezvous, and one that is all on that device is one plan. */
-static void ends_follow(struct local_env *env, struct shoal_graph *g) {
-  bool any = false;
-  for (int i = 0; i < env->places.n_devices; i++) any |= !env->places.devices[i]->type->host;
-  if (!any) return;
-  const char **readers = mem_zalloc(g->nodes.n, sizeof *readers);
-  find_readers(g, readers);
-  for (size_t i = 0; i < g->nodes.n; i++) {
-    struct shoal_node *n = g->nodes.at[i];
-    bool arg = n && op_is(n->op, "_Arg"), ret = n && op_is(n->op, "_Retval");
-    const char *to = arg ? readers[i] : ret ? n->in[0].node->assigned : NULL;
-    if (to && has_own_memory(env, to)) move_end(n, to);
-  }
-  free(readers);
-}
+/* ---- plans ---- */
 
 static shoal_status compile_plans(struct local_env *env, struct local_step *s) {
   int n = env->places.n_devices, used = 0;
@@ -110,7 +70,7 @@ shoal_status local_step_compile(struct local_env *env, const struct shoal_graph 
     s->feeds = copy_names(sig->feeds, sig->n_feeds);
     s->fetches = copy_names(sig->fetches, sig->n_fetches);
     find_feed_types(s, placed);
-    if (style == FEED_ARGS) ends_follow(env, s->graph);
+    if (style == FEED_ARGS) step_ends_follow(&env->places, s->graph);
     struct plan_options host = {.device = env->places.devices[0], .resources = env->places.resources[0]};
     status = plan_rewrite_step(s->graph, env->rewrites_off, &host);
     if (!status) status = compile_plans(env, s);

@@ -526,12 +526,11 @@ static void run_and_wait(struct plan *p, struct step *step, void (*done)(void *,
 }
 
 static void run_on_device(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {
-  shoal_status s;
+  shoal_status s = NULL;
   device_gate_enter(p->device->gate);
-  if (!p->replay || !replay_run(p->replay, step, &s)) {
-    run_and_wait(p, step, done, arg);
-    return;
-  }
+  enum replay_outcome how = p->replay ? replay_run(p->replay, step, done, arg, &s) : REPLAY_NOT;
+  if (how == REPLAY_NOT) run_and_wait(p, step, done, arg);
+  if (how != REPLAY_OVER) return;
   device_gate_leave(p->device->gate);
   done(arg, s);
 }

@@ -26,7 +26,7 @@ enum replay_state {
 struct replay {
   struct plan *plan; /* no reference: it is the plan's */
   struct replay_map map;
-  pthread_mutex_t lock; /* all below: the step that has it notes, captures or replays */
+  atomic_bool busy; /* all below is its who set this: the step that notes, captures or replays */
   enum replay_state state;
   int runs;     /* until so many as a warm up takes */
   int pause;    /* how many more it takes when something has moved: twice as many each time */
@@ -67,7 +67,7 @@ struct replay *replay_new(struct plan *p, struct shoal_node *const *nodes) {
     return NULL;
   }
   r->plan = p;
-  pthread_mutex_init(&r->lock, NULL);
+  atomic_init(&r->busy, false);
   return r;
 }
 
@@ -90,7 +90,6 @@ void replay_free(struct replay *r) {
   if (!r) return;
   drop(r);
   replay_map_release(&r->map);
-  pthread_mutex_destroy(&r->lock);
   free(r);
 }
 
@@ -128,30 +127,66 @@ static shoal_status run_nodes(struct replay *r, struct step *step) {
   return s;
 }
 
-static shoal_status finish(struct replay *r, struct step *step, shoal_status s) {
-  shoal_status queued = ops_of(r)->finish(r->plan->device);
+/* ---- ends ---- */
+
+/* A run whose end the device tells. */
+struct replay_end {
+  struct replay *r;
+  struct step *step;
+  shoal_status status;
+  shoal_status (*after)(struct replay *r, struct step *step, shoal_status s);
+  void (*done)(void *arg, shoal_status s);
+  void *arg;
+};
+
+static shoal_status with_late(struct step *step, shoal_status s, shoal_status queued) {
   shoal_status late = step->late ? atomic_exchange(step->late, NULL) : NULL;
   if (queued) status_merge(&s, queued);
   if (late) status_merge(&s, late);
   return s;
 }
 
+static void told(void *arg, shoal_status queued) {
+  struct replay_end e = *(struct replay_end *)arg;
+  struct device *d = e.r->plan->device;
+  free(arg);
+  shoal_status s = e.after(e.r, e.step, with_late(e.step, e.status, queued));
+  atomic_store_explicit(&e.r->busy, false, memory_order_release);
+  device_gate_leave(d->gate);
+  e.done(e.arg, s);
+}
+
+/* All is queued: `after` makes of how that ended how the step did. */
+static enum replay_outcome end(const struct replay_end *e, shoal_status *out) {
+  struct device *d = e->r->plan->device;
+  if (e->step->here) {
+    *out = e->after(e->r, e->step, with_late(e->step, e->status, d->type->ops->finish(d)));
+    return REPLAY_OVER;
+  }
+  struct replay_end *kept = mem_alloc(sizeof *kept);
+  *kept = *e;
+  d->type->ops->when_done(d, told, kept);
+  return REPLAY_BEGUN;
+}
+
+/* ---- notes ---- */
+
+static shoal_status noted(struct replay *r, struct step *step, shoal_status s) {
+  if (s) drop(r); /* the next one takes them */
+  else r->state = REPLAY_CAPTURES;
+  return s;
+}
+
 /* A run as always, but for the notes. */
-static shoal_status take_notes(struct replay *r, struct step *step) {
+static enum replay_outcome take_notes(struct replay_end *e, shoal_status *out) {
+  struct replay *r = e->r;
   variable_notes_begin(&r->notes);
   memory_plan_begin(&r->memory, r->plan->device);
-  shoal_status s = run_nodes(r, step);
+  e->status = run_nodes(r, e->step);
   memory_plan_end();
   variable_notes_end();
-  s = finish(r, step, s);
-  const char *moved = s ? NULL : variable_notes_lock(&r->notes);
-  if (s) drop(r); /* the next one takes them */
-  else if (moved) has_moved(r, moved);
-  else {
-    variable_notes_unlock(&r->notes);
-    r->state = REPLAY_CAPTURES;
-  }
-  return s;
+  e->after = noted;
+  return end(e, out);
 }
 
 /* ---- capturing ---- */
@@ -269,45 +304,50 @@ static shoal_status queue(struct replay *r) {
   return ops_of(r)->replay(r->plan->device, r->capture);
 }
 
-/* With variables locked: what changes them is queued when they are let go. */
-static shoal_status replay(struct replay *r, struct step *step) {
-  int64_t *more = more_wanted;
-  shoal_status s = queue(r);
-  for (int i = 1; more && *more > 0 && i < MOST_AHEAD && !s; i++, --*more) s = queue(r);
-  variable_notes_unlock(&r->notes);
-  s = finish(r, step, s);
+static shoal_status replayed(struct replay *r, struct step *step, shoal_status s) {
+  r->replayed++;
   return s ? s : fetch(r, step);
 }
 
-static bool try_replay(struct replay *r, struct step *step, shoal_status *out) {
-  if (!same_args(r, step)) return false;
-  feed(r, step);
-  const char *moved = variable_notes_lock(&r->notes);
-  if (moved) {
-    has_moved(r, moved);
-    return false;
-  }
-  *out = replay(r, step);
-  r->replayed++;
-  return true;
+/* With variables locked: what changes them is queued when they are let go. */
+static enum replay_outcome replay(struct replay_end *e, shoal_status *out) {
+  int64_t *more = e->step->here ? more_wanted : NULL;
+  e->status = queue(e->r);
+  for (int i = 1; more && *more > 0 && i < MOST_AHEAD && !e->status; i++, --*more) e->status = queue(e->r);
+  variable_notes_unlock(&e->r->notes);
+  e->after = replayed;
+  return end(e, out);
 }
 
-static bool run(struct replay *r, struct step *step, shoal_status *out) {
+static enum replay_outcome try_replay(struct replay_end *e, shoal_status *out) {
+  struct replay *r = e->r;
+  if (!same_args(r, e->step)) return REPLAY_NOT;
+  feed(r, e->step);
+  const char *moved = variable_notes_lock(&r->notes);
+  if (!moved) return replay(e, out);
+  has_moved(r, moved);
+  return REPLAY_NOT;
+}
+
+static enum replay_outcome run(struct replay_end *e, shoal_status *out) {
+  struct replay *r = e->r;
   switch (r->state) {
     case REPLAY_COUNTS:
       if (++r->runs == WARM_UP) r->state = REPLAY_NOTES;
-      return false;
-    case REPLAY_NOTES: *out = take_notes(r, step); return true;
-    case REPLAY_CAPTURES: return try_capture(r, step) && try_replay(r, step, out);
-    case REPLAY_READY: return try_replay(r, step, out);
-    case REPLAY_NEVER: return false;
+      return REPLAY_NOT;
+    case REPLAY_NOTES: return take_notes(e, out);
+    case REPLAY_CAPTURES: return try_capture(r, e->step) ? try_replay(e, out) : REPLAY_NOT;
+    case REPLAY_READY: return try_replay(e, out);
+    case REPLAY_NEVER: return REPLAY_NOT;
   }
-  return false;
+  return REPLAY_NOT;
 }
 
-bool replay_run(struct replay *r, struct step *step, shoal_status *out) {
-  if (!step->here || step->stats || cancel_started(step->cancel) || pthread_mutex_trylock(&r->lock)) return false;
-  bool done = run(r, step, out);
-  pthread_mutex_unlock(&r->lock);
-  return done;
+enum replay_outcome replay_run(struct replay *r, struct step *step, void (*done)(void *arg, shoal_status s), void *arg,
+                               shoal_status *out) {
+  if (step->stats || cancel_started(step->cancel)) return REPLAY_NOT;
+  if (atomic_exchange_explicit(&r->busy, true, memory_order_acquire)) return REPLAY_NOT;
+  enum replay_outcome how = run(&(struct replay_end){.r = r, .step = step, .done = done, .arg = arg}, out);
+  if (how != REPLAY_BEGUN) atomic_store_explicit(&r->busy, false, memory_order_release);
+  return how;
 }

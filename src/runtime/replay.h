@@ -5,7 +5,7 @@
  * after a few runs a step takes notes of the variables it touches; the next one is captured, if nothing else uses the
  * device at that moment (device/gate.h): its nodes run, but the device keeps their work instead of doing it. From then
  * on a step copies its feeds to where the captured copies read them, locks its variables, sees that their values are
- * where they were, replays, waits, and copies its fetches. No node runs.
+ * where they were, replays, waits, and copies its fetches. No node runs. A server does not wait: the device tells it.
  *
  * What can be captured is found when the plan is compiled (replay_map.c): every node is a kernel with run(); what keeps
  * state is variables alone (KERNEL_REPLAYS); what kernels read in host memory is the same in every step. What then
@@ -44,8 +44,12 @@ void replay_map_release(struct replay_map *m);
 /* NULL: this plan is none of those. */
 struct replay *replay_new(struct plan *p, struct shoal_node *const *nodes);
 void replay_free(struct replay *r);
-/* Runs a step of a plan in this way, if it can at present; false: it is to be run as always, and nothing was done. */
-bool replay_run(struct replay *r, struct step *step, shoal_status *out);
+/* Runs a step of a plan in this way, if it can at present, for one who has passed the device's gate. A step whose
+ * thread waits for it (step->here) is over then, with the status in *out; of another the device tells the end, which
+ * leaves the gate and calls done. */
+enum replay_outcome { REPLAY_NOT, /* it is to be run as always, and nothing was done */ REPLAY_OVER, REPLAY_BEGUN };
+enum replay_outcome replay_run(struct replay *r, struct step *step, void (*done)(void *arg, shoal_status s), void *arg,
+                               shoal_status *out);
 /* The step that this thread begins next, and waits for, is wanted so many more times after it, with the same arguments;
  * what is fetched is the last one's. Where it is replayed some of them are queued with it, nobody waiting between them,
  * and are taken off the number. NULL: no more of that. */

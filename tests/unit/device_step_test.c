@@ -1,6 +1,7 @@
 /* Steps on a device whose memory is not the host's, as a whole: how they begin, wait and end. On the soft device
  * (src/device/soft). */
 #include "unit.h"
+#include "ports.h"
 
 #include <pthread.h>
 #include <shoal/shoal.h>
@@ -54,6 +55,8 @@ struct model {
   shoal_op *train, *init, *destroy;
 };
 
+static const char *target; /* of the sessions that follow; NULL: this process */
+
 static void model_new(struct model *m, const char *device) {
   shoal_graph *g = m->g = shoal_graph_new();
   shoal_tensor *zeros;
@@ -88,7 +91,7 @@ static void model_new(struct model *m, const char *device) {
   m->steps = shoal_read_variable_op(g, n, SHOAL_FLOAT32);
   shoal_pop_device(g);
   ASSERT_OK(shoal_graph_error(g));
-  ASSERT_OK(shoal_session_open(g, NULL, &m->s));
+  ASSERT_OK(shoal_session_open(g, SHOAL_OPTIONS(shoal_session_options, .target = target), &m->s));
   ASSERT_OK(shoal_session_step(m->s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, m->init));
   shoal_tensor_unref(zeros);
 }
@@ -363,6 +366,51 @@ static void steps_in_a_row(void **state) {
   shoal_tensor_unref(t);
 }
 
+/* A server's step that is all on its device is captured as well: for a client in this process, and for one by gRPC. */
+static void a_step_of_a_server_is_captured(void **state) {
+  char cluster[64], elsewhere[64];
+  shoal_server *server;
+  snprintf(cluster, sizeof cluster, "{\"worker\": [\"127.0.0.1:%d\"]}", free_port());
+  ASSERT_OK(shoal_server_start(&(shoal_server_options){.cluster = cluster, .job = "worker"}, &server));
+  snprintf(elsewhere, sizeof elsewhere, "grpc://localhost%s", strrchr(shoal_server_target(server), ':'));
+  const char *const targets[] = {shoal_server_target(server), elsewhere};
+  for (int k = 0; k < 2; k++) {
+    struct model cpu, gpu;
+    int64_t before = replay_count();
+    model_new(&cpu, "/device:CPU:0");
+    target = targets[k];
+    model_new(&gpu, "/device:GPU:0");
+    target = NULL;
+    for (int i = 0; i < 30; i++) assert_float_equal(step(&cpu, i, 4), step(&gpu, i, 4), 1e-5);
+    assert_int_equal(replay_count() - before, 26);
+    same_weights(&cpu, &gpu);
+    assert_float_equal(counted(&gpu), 30, 0);
+    ASSERT_OK(shoal_session_step(gpu.s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, gpu.destroy));
+    model_free(&cpu);
+    model_free(&gpu);
+  }
+  shoal_server_stop(server);
+}
+
+/* Steps of several clients of a server at once: some are replayed, others run meanwhile; each counts once. */
+static void steps_of_a_server_at_once(void **state) {
+  enum { THREADS = 4 };
+  pthread_t threads[THREADS];
+  struct model m;
+  char cluster[64];
+  shoal_server *server;
+  snprintf(cluster, sizeof cluster, "{\"worker\": [\"127.0.0.1:%d\"]}", free_port());
+  ASSERT_OK(shoal_server_start(&(shoal_server_options){.cluster = cluster, .job = "worker"}, &server));
+  target = shoal_server_target(server);
+  model_new(&m, "/device:GPU:0");
+  target = NULL;
+  for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, step_often, &m);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  assert_float_equal(counted(&m), 100 * THREADS, 0);
+  model_free(&m);
+  shoal_server_stop(server);
+}
+
 int main(void) {
   setenv("SHOAL_SOFT_GPUS", "1", 1);
   setenv("SHOAL_SOFT_QUEUES", "1", 1);
@@ -374,6 +422,8 @@ int main(void) {
                                      cmocka_unit_test(a_step_that_the_host_looks_into_is_not),
                                      cmocka_unit_test(rows_by_index_are_captured),
                                      cmocka_unit_test(memory_serves_again_in_a_captured_step),
-                                     cmocka_unit_test(steps_in_a_row)};
+                                     cmocka_unit_test(steps_in_a_row),
+                                     cmocka_unit_test(a_step_of_a_server_is_captured),
+                                     cmocka_unit_test(steps_of_a_server_at_once)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

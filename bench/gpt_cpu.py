@@ -93,9 +93,10 @@ def main():
         medians = {s: [statistics.median(v[i] for v in found[s]) for i in (0, 1)] for s in sides if found[s]}
         print(f"GPT, 6 layers of 384, 8 x 256 bytes, {dtype}, {args.threads} threads")
         for side, (clock, processor) in medians.items():
+            ours = medians.get("shoal") if side != "shoal" else None
+            ratio = f"  {processor / ours[1]:.2f}x Shoal's" if ours else ""
             print(f"  {side:14} {clock * 1e3:8.0f} ms  {processor * 1e3:8.0f} ms of processor "
-                  f"±{spread([v[1] for v in found[side]]):.0f}%  {memory[side]:6.0f} MB"
-                  + (f"  {processor / medians['shoal'][1]:.2f}x Shoal's" if side != "shoal" else ""), flush=True)
+                  f"±{spread([v[1] for v in found[side]]):.0f}%  {memory[side]:6.0f} MB{ratio}", flush=True)
 
 
 if __name__ == "__main__":

@@ -552,6 +552,40 @@ static void both_formats_come_back(void **state) {
   free(path);
 }
 
+/* Digits are those of printf, halves and all. */
+static void numbers_are_those_of_printf(void **state) {
+  enum { WIDTH = 4096 };
+  static const float some[] = {0,           -0.0F,   1,        -1,     0.0078125F, 0.0234375F,
+                               -0.0078125F, 4.9e-7F, 5.1e-7F,  1e-45F, 999999936,  123456.789F,
+                               1e9F,        -3e38F,  INFINITY, -NAN,   0.9999999F, 9.9999995F};
+  char *path = in_dir("numbers"), *data;
+  struct words w = {0};
+  float *r;
+  size_t n;
+  words_count(&w, "word", 4, 1, 0);
+  ASSERT_OK(rows_new(1, WIDTH, &r));
+  uint32_t bits = 1;
+  for (size_t i = 0; i < WIDTH; i++, bits = bits * 1664525 + 1013904223) {
+    if (i < COUNT_OF(some)) r[i] = some[i];
+    else if (i % 2) memcpy(&r[i], &bits, sizeof bits);
+    else r[i] = ((float)(bits >> 8) - 8388608) / 4194304;
+  }
+  ASSERT_OK(vectors_write(&w, r, WIDTH, path, false));
+  ASSERT_OK(file_read(path, 0, &data, &n));
+  const char *at = strchr(data, '\n') + 1 + strlen("word ");
+  for (size_t i = 0; i < WIDTH; i++) {
+    char expected[64];
+    size_t length = (size_t)snprintf(expected, sizeof expected, "%f ", (double)r[i]);
+    assert_memory_equal(at, expected, length);
+    at += length;
+  }
+  assert_string_equal(at, "\n");
+  free(data);
+  free(r);
+  free(path);
+  words_release(&w);
+}
+
 static void files_cut_short_are_told(void **state) {
   char *path = in_dir("vectors"), *data;
   for (int binary = 0; binary < 2; binary++) {
@@ -702,6 +736,7 @@ RUN_TESTS_WITHIN(make_dir, drop_dir, cmocka_unit_test(words_are_counted_dropped_
                  cmocka_unit_test(wide_windows_and_many_drawn_train_too),
                  cmocka_unit_test(what_makes_no_sense_is_refused),
                  cmocka_unit_test(too_large_a_model_says_what_would_fit), cmocka_unit_test(both_formats_come_back),
-                 cmocka_unit_test(files_cut_short_are_told), cmocka_unit_test(wrong_files_are_told),
-                 cmocka_unit_test(nearest_words_come_first), cmocka_unit_test(phrases_are_joined),
-                 cmocka_unit_test(checkpoints_hold_the_model), cmocka_unit_test(who_is_told_to_stop_trains_no_more))
+                 cmocka_unit_test(numbers_are_those_of_printf), cmocka_unit_test(files_cut_short_are_told),
+                 cmocka_unit_test(wrong_files_are_told), cmocka_unit_test(nearest_words_come_first),
+                 cmocka_unit_test(phrases_are_joined), cmocka_unit_test(checkpoints_hold_the_model),
+                 cmocka_unit_test(who_is_told_to_stop_trains_no_more))

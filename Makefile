@@ -33,9 +33,11 @@ need-packages:
 need-tensorflow: need-packages
 	@tools/deps.sh --if-missing tensorflow newest
 
-.PHONY: demo
+.PHONY: demo demo-serve
 demo: product ## a cluster on this machine trains on Fashion-MNIST: 1 parameter server, 2 workers
 	@tools/demo.sh $(BUILD)
+demo-serve: product ## the same to its end: exported, served, and asked by REST what ten pictures show
+	@tools/demo_serve.sh $(BUILD)
 
 .PHONY: test check fuzzers races
 test: need-tensorflow all fuzzers races ## everything: units, TensorFlow side by side, clusters, fuzzing for seconds

@@ -134,42 +134,53 @@ void worker_service_fast_recv(void *arg, struct fast_request *request, int64_t s
   recv_start(r, rendezvous, key);
 }
 
-void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
-  const void *data;
-  size_t size;
-  int64_t step_id = 0, id = 0;
-  bool wants_ticket = false;
-  char *key = NULL;
-  shoal_status s = rpc_call_request(c, &data, &size);
-  struct wire m = wire_from(s ? "" : data, s ? 0 : size);
-  for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;) {
-    if (f.tag == RecvTensorRequest_step_id) step_id = (int64_t)f.value;
-    if (f.tag == RecvTensorRequest_rendezvous_key) {
-      block_free(key);
-      key = block_strndup((const char *)f.data, f.size);
-    }
-    if (f.tag == RecvTensorRequest_transport_options) wants_ticket = transfer_get_fast(wire_inside(&f), NULL);
-    if (f.tag == RecvTensorRequest_request_id) id = (int64_t)f.value;
-  }
+/* A request that came by gRPC, as read: s is what was wrong with it. */
+struct recv_request {
+  const char *method;
+  int64_t step_id, id;
+  bool wants_ticket, is_buffer;
+};
+
+static void recv_by_call(struct worker *w, struct rpc_call *c, const struct recv_request *q, const char *key,
+                         shoal_status s) {
   struct rendezvous *rendezvous = NULL;
-  if (!s) s = request_ids_track(w->ids, "RecvTensor (GrpcWorker)", id, step_id);
+  if (!s) s = request_ids_track(w->ids, q->method, q->id, q->step_id);
   if (!s) s = check_key(w, key ? key : "");
-  if (!s) s = steps_get_for_request(w->steps, step_id, rpc_call_origin(c), &rendezvous);
+  if (!s) s = steps_get_for_request(w->steps, q->step_id, rpc_call_origin(c), &rendezvous);
   if (s) {
-    block_free(key);
     rpc_call_fail(c, s);
     return;
   }
   struct recv *r = block_zalloc(sizeof *r);
   r->call = c;
   r->worker = w;
-  r->wants_ticket = wants_ticket;
+  r->wants_ticket = q->wants_ticket;
+  r->is_buffer = q->is_buffer;
   recv_start(r, rendezvous, key);
+}
+
+void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
+  const void *data;
+  size_t size;
+  struct recv_request q = {.method = "RecvTensor (GrpcWorker)"};
+  char *key = NULL;
+  shoal_status s = rpc_call_request(c, &data, &size);
+  struct wire m = wire_from(s ? "" : data, s ? 0 : size);
+  for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;) {
+    if (f.tag == RecvTensorRequest_step_id) q.step_id = (int64_t)f.value;
+    if (f.tag == RecvTensorRequest_rendezvous_key) {
+      block_free(key);
+      key = block_strndup((const char *)f.data, f.size);
+    }
+    if (f.tag == RecvTensorRequest_transport_options) q.wants_ticket = transfer_get_fast(wire_inside(&f), NULL);
+    if (f.tag == RecvTensorRequest_request_id) q.id = (int64_t)f.value;
+  }
+  recv_by_call(w, c, &q, key, s);
   block_free(key);
 }
 
 /* The parts of the value's key, as collective_wire.c makes it. */
-static shoal_status read_buffer_request(struct rpc_call *c, int64_t *step_id, int64_t *id, char **key) {
+static shoal_status read_buffer_request(struct rpc_call *c, struct recv_request *q, char **key) {
   const void *data;
   size_t size;
   struct chars name = {0}, src = {0}, dst = {0};
@@ -178,8 +189,8 @@ static shoal_status read_buffer_request(struct rpc_call *c, int64_t *step_id, in
   struct wire m = wire_from(data, size);
   for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;) {
     struct chars text = {(const char *)f.data, f.size};
-    if (f.tag == RecvBufRequest_step_id) *step_id = (int64_t)f.value;
-    if (f.tag == RecvBufRequest_request_id) *id = (int64_t)f.value;
+    if (f.tag == RecvBufRequest_step_id) q->step_id = (int64_t)f.value;
+    if (f.tag == RecvBufRequest_request_id) q->id = (int64_t)f.value;
     if (f.tag == RecvBufRequest_src_incarnation) incarnation = f.value;
     if (f.tag == RecvBufRequest_buf_rendezvous_key) name = text;
     if (f.tag == RecvBufRequest_src_device) src = text;
@@ -191,23 +202,10 @@ static shoal_status read_buffer_request(struct rpc_call *c, int64_t *step_id, in
 }
 
 void worker_service_recv_buf(struct worker *w, struct rpc_call *c) {
-  int64_t step_id = 0, id = 0;
+  struct recv_request q = {.method = "RecvBuf (GrpcWorker)", .is_buffer = true};
   char *key = NULL;
-  struct rendezvous *rendezvous = NULL;
-  shoal_status s = read_buffer_request(c, &step_id, &id, &key);
-  if (!s) s = request_ids_track(w->ids, "RecvBuf (GrpcWorker)", id, step_id);
-  if (!s) s = check_key(w, key);
-  if (!s) s = steps_get_for_request(w->steps, step_id, rpc_call_origin(c), &rendezvous);
-  if (s) {
-    free(key);
-    rpc_call_fail(c, s);
-    return;
-  }
-  struct recv *r = block_zalloc(sizeof *r);
-  r->call = c;
-  r->worker = w;
-  r->is_buffer = true;
-  recv_start(r, rendezvous, key);
+  shoal_status s = read_buffer_request(c, &q, &key);
+  recv_by_call(w, c, &q, key, s);
   free(key);
 }
 

@@ -20,7 +20,7 @@ extern "C" {
 typedef struct shoal_async shoal_async;
 
 /* Starts a step. Tensors that are fed are referenced until it ends; options and arrays are copied. Where fetches go
- * must stay until shoal_async_wait, and the graph until the step has ended. Closing the session ends the step with
+ * must stay until shoal_async_wait, and the graph until shoal_async_free. Closing the session ends the step with
  * CANCELLED, and waits for it; the handle is freed as ever. options and target may be NULL. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_run_async(shoal_session *s, const shoal_run_options *options,
                                                         shoal_feeds feeds, shoal_fetches fetches,

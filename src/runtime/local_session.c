@@ -122,7 +122,6 @@ void local_session_leave(struct local_session *s, struct local_run *r) {
   if (r->prev) r->prev->next = r->next;
   else s->runs = r->next;
   if (r->next) r->next->prev = r->prev;
-  if (!s->runs) pthread_cond_broadcast(&s->runs_idle);
   pthread_mutex_unlock(&s->runs_lock);
 }
 
@@ -335,9 +334,7 @@ static shoal_status local_end(shoal_session *base) {
 static void local_free(shoal_session *base) {
   struct local_session *s = local_session_of(base);
   local_partials_stop(s);
-  pthread_mutex_lock(&s->runs_lock);
-  while (s->runs) pthread_cond_wait(&s->runs_idle, &s->runs_lock);
-  pthread_mutex_unlock(&s->runs_lock);
+  INVARIANT(10, !s->runs); /* all calls have left, and partial runs were the rest */
   signatures_release(&s->steps, drop_step);
   strmap_release(&s->partials);
   function_runtime_unref(s->env.places.functions);

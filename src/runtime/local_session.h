@@ -24,7 +24,7 @@ struct local_session {
   int64_t timeout_ms;
   atomic_int_fast64_t next_step;
   pthread_mutex_t runs_lock;
-  pthread_cond_t runs_idle;
+  pthread_cond_t runs_idle; /* a run that was interrupted is its own again */
   struct local_run *runs; /* runs_lock */
   bool closed;            /* runs_lock */
 };

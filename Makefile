@@ -74,6 +74,7 @@ bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in
 	@tools/python.sh bench/run.py --build $(BUILD)
 	@tools/python.sh bench/cluster.py --build $(BUILD)
 	@tools/python.sh bench/training.py --build $(BUILD)
+	@SHOAL_BUILD=$(BUILD) tools/python.sh bench/serving.py
 	@tools/python.sh bench/allreduce.py --build $(BUILD)
 	@tools/python.sh bench/datasets.py --build $(BUILD)
 	@tools/python.sh bench/replicas.py --build $(BUILD)

@@ -450,7 +450,28 @@ def slices():
             put("slices_v1_fuzz", "four", f.read())
 
 
+def rest():
+    put("rest_fuzz", "head", b"POST /v1/models/a%20b:predict?x HTTP/1.1\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc")
+    put("rest_fuzz", "chunks", b"3;x=y\r\nabc\r\n0\r\nA: b\r\n\r\n")
+    put("rest_fuzz", "json", b'{"instances": [[1.5e3, -2, NaN], ["a\\u00e9\\n", {"b64": "AAA="}], true, null]}')
+
+
+def saved_models():
+    with tf.Graph().as_default(), tempfile.TemporaryDirectory() as d, tf.Session() as s:
+        x = tf.placeholder(tf.float32, [None, 2], "x")
+        y = x * tf.Variable(2.0)
+        s.run(tf.global_variables_initializer())
+        for text in False, True:
+            path = os.path.join(d, str(text))
+            b = tf.saved_model.Builder(path)
+            b.add_meta_graph_and_variables(s, ["serve"], {
+                "serving_default": tf.saved_model.predict_signature_def({"x": x}, {"y": y})}, strip_default_attrs=True)
+            with open(b.save(as_text=text), "rb") as f:
+                put("saved_model_fuzz", "text" if text else "binary", b"t" * text + f.read())
+
+
 for make in (graphs, functions, tensors, bundles, examples, images, patterns, requests, clusters, frames,
-             connections, message_types, records, texts, images_idx, vectors, slices):
+             connections, message_types, records, texts, images_idx, vectors, slices, rest,
+             saved_models):
     if len(sys.argv) < 2 or sys.argv[1] == make.__name__:
         make()

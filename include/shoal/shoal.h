@@ -26,6 +26,7 @@
 #include <shoal/data.h>
 #include <shoal/dataset.h>
 #include <shoal/devices.h>
+#include <shoal/estimator.h>
 #include <shoal/function.h>
 #include <shoal/graph.h>
 #include <shoal/hooks.h>

@@ -70,6 +70,11 @@ static shoal_metric mean_of(shoal_graph *g, shoal_out values, shoal_out weights,
     count = floats(g, build_op1(g, "Size", values));
   }
   totals[0] = total_new(g, "total", shoal_reduce_sum(g, values), 0);
+  if (graph_error(g)) return (shoal_metric){none, NULL};
+  /* A number of values that is known beforehand must not be counted in a step that brings none. */
+  graph_push_control(g, &values.node, 1);
+  count = build_op1(g, "Identity", count);
+  graph_pop_control(g);
   totals[1] = total_new(g, "count", count, 0);
   return metric_of(g, quotient(g, totals[0].v.value, totals[1].v.value), totals, 2);
 }

@@ -1,0 +1,131 @@
+/* Early stopping: the chief looks at what evaluations have found, now and then, and sets a variable once a rule says
+ * so; every worker reads it with each step and stops when it is set. The variable has TensorFlow's name and is in
+ * checkpoints: whoever evaluates the last one knows that there will be no other. */
+#include "estimator/estimator.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/options.h"
+#include "checkpoint/bundle.h"
+#include "train/variables.h"
+
+static const char stop_name[] = "signal_early_stopping/STOP";
+
+struct early_stop {
+  shoal_early_stopping o;
+  char *dir, *metric;
+  bool is_chief;
+  shoal_out told; /* the variable's value */
+  shoal_op *set;
+  int64_t looked; /* at this time; 0: never */
+  int fetch;
+  bool stopped; /* by this chief */
+};
+
+/* What the values so far say. */
+struct history {
+  const shoal_early_stopping *o;
+  double best;
+  int64_t best_step;
+  bool any, over;
+};
+
+static void look_at(void *arg, int64_t step, double value) {
+  struct history *h = arg;
+  shoal_stop_rule rule = h->o->rule;
+  bool late = step >= h->o->min_steps;
+  if (rule == SHOAL_STOP_BELOW || rule == SHOAL_STOP_ABOVE) {
+    h->over |= late && (rule == SHOAL_STOP_BELOW ? value <= h->o->target : value >= h->o->target);
+    return;
+  }
+  bool better = !h->any || (rule == SHOAL_STOP_NO_DECREASE ? value < h->best : value > h->best);
+  if (better) {
+    h->best = value;
+    h->best_step = step;
+    h->any = true;
+  } else if (late && step - h->best_step >= (h->o->patience ? h->o->patience : 1)) {
+    h->over = true;
+  }
+}
+
+static shoal_status should_stop(struct early_stop *s, bool *stop) {
+  struct history h = {.o = &s->o};
+  TRY(results_read(s->dir, s->metric, look_at, &h));
+  *stop = h.over;
+  return NULL;
+}
+
+static shoal_status before_run(void *state, shoal_run_context *step) {
+  struct early_stop *s = state;
+  s->fetch = shoal_context_fetch(step, s->told);
+  return NULL;
+}
+
+static bool is_time(struct early_stop *s) {
+  int64_t now = clock_ns(), every = (int64_t)((s->o.every_secs > 0 ? s->o.every_secs : 60) * 1e9);
+  if (s->o.every_secs >= 0 && s->looked && now < s->looked + every) return false;
+  s->looked = now;
+  return true;
+}
+
+/* The chief, too, stops with the step after it has set the variable: the last checkpoint is of another step than the
+ * one that was evaluated, and has it. */
+static shoal_status after_run(void *state, shoal_run_context *step) {
+  struct early_stop *s = state;
+  if (shoal_context_number(step, s->fetch) != 0) shoal_context_request_stop(step);
+  if (!s->stopped && s->is_chief && is_time(s)) {
+    TRY(should_stop(s, &s->stopped));
+    if (s->stopped) TRY(shoal_session_step(shoal_context_session(step), SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, s->set));
+  }
+  return NULL;
+}
+
+static void stopping_free(void *state) {
+  struct early_stop *s = state;
+  free(s->dir);
+  free(s->metric);
+  free(s);
+}
+
+shoal_status early_stopping_add(struct shoal_graph *g, struct shoal_estimator *e, const shoal_early_stopping *given,
+                                bool is_chief, shoal_hook *hook) {
+  struct early_stop *s = mem_zalloc(1, sizeof *s);
+  shoal_status bad = OPTIONS_TAKE(shoal_early_stopping, every_secs, &s->o, given);
+  if (!bad && ((int)s->o.rule < 0 || s->o.rule > SHOAL_STOP_ABOVE || s->o.patience < 0))
+    bad = INVALID("early stopping: rule %d, patience %lld", (int)s->o.rule, (long long)s->o.patience);
+  if (bad) {
+    stopping_free(s);
+    return bad;
+  }
+  s->is_chief = is_chief;
+  s->dir = estimator_eval_dir(e, s->o.eval_name);
+  s->metric = mem_strdup(s->o.metric ? s->o.metric : "loss");
+  s->o.metric = s->o.eval_name = NULL;
+  shoal_var stop = shoal_variable_untrained(g, stop_name, shoal_constant_bool(g, false));
+  if (!graph_error(g)) {
+    s->set = shoal_variable_assign(g, stop, shoal_constant_bool(g, true));
+    s->told = stop.value;
+  }
+  *hook = shoal_hook_of(SHOAL_OPTIONS(shoal_hook_functions, .name = "early stopping", .state = s,
+                                      .before_run = before_run, .after_run = after_run, .free = stopping_free));
+  return NULL;
+}
+
+bool early_stopped(const char *prefix) {
+  struct bundle b;
+  struct tensor t;
+  bool stopped = false;
+  shoal_status s = bundle_open(&b, prefix);
+  if (!s) {
+    s = bundle_read(&b, stop_name, sizeof stop_name - 1, &t);
+    if (!s) {
+      stopped = t.dtype == SHOAL_BOOL && tensor_bytes(&t) == 1 && *(const bool *)t.data;
+      tensor_release(&t);
+    }
+    bundle_close(&b);
+  }
+  shoal_status_free(s);
+  return stopped;
+}

@@ -3,7 +3,8 @@
  * Devices on one card (virtual ones) read each other's memory where it is: a reduction is one kernel, which reads what
  * each has once and writes all results, in place of what was brought where nobody else needs that. From other cards
  * values are copied first (from_peer), and each card does the same sum: with the same bits, since all add in the order
- * of pairs (schedule.h). Groups with one member a card are NCCL's, where it is there. */
+ * of pairs (schedule.h). Where a session asks for it (collective_nccl), sums of groups with one member a card are the
+ * type's library's (merge_across), which copies less, and adds in an order of its own. */
 #include "collective/device_exchange.h"
 
 #include "base/block.h"
@@ -94,7 +95,39 @@ static shoal_status make_all(struct collective_member *const *members, int n, st
   return NULL;
 }
 
+static void release_all(struct tensor *results, int n) {
+  for (int i = 0; i < n; i++) tensor_release(&results[i]);
+}
+
+static bool is_apart(struct collective_member *const *members, int n) {
+  bool apart = members[0]->device->across && ops_of(members[0])->merge_across;
+  for (int i = 1; i < n; i++) apart &= leads(members, i);
+  return apart;
+}
+
+/* By the type's library, each in place of what it brings; UNIMPLEMENTED: it cannot. */
+static shoal_status reduce_across(struct collective_member *const *members, int n, struct tensor *results) {
+  struct device *devices[MOST_MERGED];
+  const struct tensor *in[MOST_MERGED], *out[MOST_MERGED];
+  for (int i = 0; i < n; i++) {
+    TRY(members[i]->make(members[i], &results[i]));
+    devices[i] = members[i]->device;
+    in[i] = members[i]->in;
+    out[i] = &results[i];
+  }
+  const struct collective_arithmetic *a = members[0]->arithmetic;
+  struct device_merging m = {
+      .merge = a->op, .mean_of = a->final ? n : 0, .n_in = n, .n_out = n, .in = in, .out = out};
+  return ops_of(members[0])->merge_across(devices, &m);
+}
+
 static shoal_status reduce(struct collective_member *const *members, int n, struct tensor *results) {
+  if (is_apart(members, n)) {
+    shoal_status s = reduce_across(members, n, results);
+    if (shoal_status_code(s) != SHOAL_UNIMPLEMENTED) return s;
+    shoal_status_free(s);
+    release_all(results, n);
+  }
   TRY(make_all(members, n, results));
   for (int i = 0; i < n; i++)
     if (leads(members, i)) TRY(merge_at(members, n, i, 0, true, results));
@@ -163,6 +196,6 @@ shoal_status device_exchange_run(struct collective_member *const *members, int n
   shoal_status s = NULL;
   if (n > MOST_MERGED) s = UNIMPLEMENTED("a group of %d devices of one task: %d is the most", n, MOST_MERGED);
   if (!s) s = run(members, n, results);
-  for (int i = 0; s && i < n; i++) tensor_release(&results[i]);
+  if (s) release_all(results, n);
   return s;
 }

@@ -47,6 +47,7 @@ static shoal_status make(const struct device_type *type, const char *task, int o
   d->ordinal = ordinal;
   d->task_devices = 1;
   d->intra = intra;
+  d->across = o->across;
   while (!d->incarnation)
     if (getrandom(&d->incarnation, sizeof d->incarnation, 0) < 0) d->incarnation = (uint64_t)(uintptr_t)d;
   shoal_status s = type->start ? type->start(d, o) : NULL;

@@ -77,6 +77,10 @@ struct device_ops { /* but for free(), not asked of devices whose memory is the 
   /* (optional) Queues it, on one of the devices: after all that was queued on the others, and before all that will be.
    * UNIMPLEMENTED: not of this dtype. */
   shoal_status (*merge)(struct device *d, const struct device_merging *m);
+  /* (optional) The same for devices that are each on a card of its own, by a library of the type's, which adds in an
+   * order of its own: d[i] has in[i] and gets out[i], which may be it. UNIMPLEMENTED: the library is not there, or has
+   * no such. */
+  shoal_status (*merge_across)(struct device *const *d, const struct device_merging *m);
   /* (optional, both or none) A window of so many bytes, a tensor of uint8; and another's, in this process or another
    * of the host: what a stranger says it is is looked at. Its owner must outlive those who use it; nothing orders what
    * they do but their waiting for each other (finish). UNIMPLEMENTED: memory cannot be shared so, here or with that. */
@@ -126,6 +130,7 @@ struct device_options {
   char visible[VISIBLE_TEXT]; /* "2,0": the cards that are used, in the order of their devices; "": all */
   struct virtual_device virtual_devices[MOST_VIRTUAL]; /* several devices on one card; those without any have one */
   int n_virtual, n_cards;                              /* n_cards: so many cards were spoken of */
+  bool across; /* sums over devices on different cards are the type's library's (merge_across): NCCL's */
 };
 
 struct device_type {
@@ -138,7 +143,8 @@ struct device_type {
   const struct kernel_def *(*more_kernels)(
       const struct op *op); /* (optional) asked for ops that are not in the table */
   int (*count)(int asked);  /* how many cards a task has when so many were asked for; asked -1: nothing was said */
-  const char *(*why_none)(void); /* (optional) why there are none here: a constant */
+  const char *(*why_none)(void);  /* (optional) why there are none here: a constant */
+  const char *(*why_apart)(void); /* (optional) why merge_across has no library here: a constant; NULL: it has */
   /* (optional) Sets d->impl and d->description; and d->memory_limit, where that is 0. */
   shoal_status (*start)(struct device *d, const struct device_options *o);
 };
@@ -163,6 +169,7 @@ struct device {
   char *description;              /* physical_device_desc, on the heap; NULL: none */
   uint64_t incarnation;           /* drawn at start, never 0 */
   int task_devices;               /* of its type in its task */
+  bool across;                    /* as device_options say */
   struct pool *intra;             /* for loops inside kernels; shared between devices of a process */
   void *impl;                     /* the type's */
   struct device_gate *gate;       /* of steps; NULL: its memory is the host's */

@@ -142,12 +142,9 @@ static shoal_status read_experimental(struct session_config *c, struct wire w) {
     if (f.tag == ConfigProto_Experimental_share_session_state_in_clusterspec_propagation)
       c->shared_state = f.value != 0;
     if (f.tag == ConfigProto_Experimental_collective_group_leader) TRY(read_leader(c, &f));
-    if (f.tag == ConfigProto_Experimental_collective_nccl) c->nccl = f.value != 0;
+    if (f.tag == ConfigProto_Experimental_collective_nccl) c->device_options.across = f.value != 0;
   }
-  return c->nccl ? UNIMPLEMENTED(
-                       "config.experimental.collective_nccl: there is no NCCL here; without it collectives go "
-                       "through host memory")
-                 : NULL;
+  return NULL;
 }
 
 shoal_status session_config_read(struct session_config *c, struct wire w) {
@@ -178,8 +175,19 @@ static shoal_status read_environment(struct device_options *o) {
   return session_config_read_virtual("SHOAL_VIRTUAL_DEVICES", text, o);
 }
 
+/* What is promised of devices by collective_nccl is there, or it is told. */
+static shoal_status check_across(const struct device_options *o) {
+  for (const struct device_type *const *t = device_types; *t && o->across; t++) {
+    bool used = !(*t)->host && device_type_find((*t)->name) == *t && (*t)->count(-1) > 0;
+    const char *why = used && (*t)->why_apart ? (*t)->why_apart() : NULL;
+    if (why) return UNIMPLEMENTED("config.experimental.collective_nccl: %s", why);
+  }
+  return NULL;
+}
+
 shoal_status session_config_check(struct session_config *c) {
   TRY(read_environment(&c->device_options));
+  TRY(check_across(&c->device_options));
   for (int i = 0; i < c->n_devices; i++) {
     const struct device_count *d = &c->devices[i];
     int least = device_type_find(d->type)->host;

@@ -14,7 +14,7 @@ enum { MAX_DEVICE_TYPES = 8, MAX_TASK_NAME = 192 };
 struct session_config {
   struct device_count devices[MAX_DEVICE_TYPES]; /* device_count, of the types there are here */
   int n_devices;
-  struct device_options device_options; /* gpu_options */
+  struct device_options device_options; /* gpu_options, experimental.collective_nccl */
   int inter_threads, intra_threads;
   bool own_threads; /* pools of the session's own are described */
   bool soft_placement, log_placement;
@@ -23,7 +23,6 @@ struct session_config {
   bool as_is;                   /* graph_options: the graph is to be run without rewrites */
   int64_t cost_every;           /* graph_options.build_cost_model */
   char leader[MAX_TASK_NAME];   /* experimental.collective_group_leader, as it came; "": none */
-  bool nccl;                    /* experimental.collective_nccl */
   VEC(char *) filters;          /* device_filters, as they came */
   struct wire cluster_def;      /* in the message; empty: none */
 };

@@ -1,6 +1,7 @@
 /* What devices of one card compute together, in its memory (collective/device_exchange.c): virtual GPUs beside as many
  * logical CPUs, bit for bit. */
 #include "gpu_case.h"
+#include "proto/config.wire.h"
 
 enum { MOST_DEVICES = 9, ODD = 1027 };
 
@@ -131,9 +132,57 @@ static void on_two_cards(void **state) {
   try_group(2, NULL);
 }
 
+/* By the type's library, where a session asks for it: NCCL on cards, which wants each rank on one of its own. With one
+ * card that is a group of one. Small whole numbers: a library adds in an order of its own. */
+static void by_a_library(void **state) {
+  int n = cuda_card_count() ? MIN(cuda_card_count(), 4) : 2;
+  if (!cuda_card_count()) setenv("SHOAL_SOFT_GPUS", "2", 1);
+  struct text config = {0};
+  size_t experimental = begin_ConfigProto_experimental(&config);
+  put_ConfigProto_Experimental_collective_nccl(&config, true);
+  wire_end(&config, experimental);
+  shoal_graph *g = shoal_graph_new();
+  shoal_session *s;
+  shoal_out out[4];
+  for (int i = 0; i < n; i++) {
+    char device[32];
+    snprintf(device, sizeof device, "/device:GPU:%d", i);
+    shoal_push_device(g, device);
+    shoal_out x = shoal_fill(g, shoal_constant_ints(g, SHOAL_SHAPE(1), (int32_t[]){ODD}), shoal_constant_float(g, (float)i));
+    out[i] = shoal_collective_reduce(g, x, n, 1, 1, "Add", "Id", (int64_t[]){0}, 1);
+    shoal_pop_device(g);
+  }
+  ASSERT_OK(shoal_graph_error(g));
+  shoal_status e = shoal_session_open(g,
+                                      SHOAL_OPTIONS(shoal_session_options, .rewrites_off = "all",
+                                                    .allow_soft_placement = true, .config = config.at,
+                                                    .config_size = config.n),
+                                      &s);
+  text_release(&config);
+  if (shoal_status_code(e) == SHOAL_UNIMPLEMENTED) {
+    print_message("# not tried: %s\n", shoal_status_message(e));
+    shoal_status_free(e);
+    shoal_graph_free(g);
+    return;
+  }
+  ASSERT_OK(e);
+  for (int k = 0; k < 3; k++) {
+    shoal_tensor *values[MOST_DEVICES];
+    run_members(s, out, n, values);
+    for (int i = 0; i < n; i++) {
+      const float *v = shoal_tensor_const_data(values[i]);
+      for (int j = 0; j < ODD; j++) assert_true(v[j] == (float)(n * (n - 1) / 2));
+      shoal_tensor_unref(values[i]);
+    }
+  }
+  wrong = 0;
+  close_cases(g, s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(two), cmocka_unit_test(three), cmocka_unit_test(five),
-                                     cmocka_unit_test(nine), cmocka_unit_test(on_two_cards)};
+                                     cmocka_unit_test(nine), cmocka_unit_test(on_two_cards),
+                                     cmocka_unit_test(by_a_library)};
   if (!gpu_here()) return 1;
   return cmocka_run_group_tests_name("gpu_collective", tests, NULL, NULL);
 }

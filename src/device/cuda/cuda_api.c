@@ -67,8 +67,11 @@ const struct cuda_api *cuda_api(const char **why) {
 
 int cuda_card_count(void) { return cuda_api(NULL) ? driver.cards : 0; }
 
+static _Thread_local CUcontext current;
+
+void cuda_leave(void) { current = NULL; }
+
 void cuda_enter(CUcontext context) {
-  static _Thread_local CUcontext current;
   if (current != context) driver.api.context_set(context);
   current = context;
 }

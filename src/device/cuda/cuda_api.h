@@ -90,6 +90,8 @@ const char *cuda_symbols(void *library, const struct cuda_symbol *symbols);
 
 /* The card becomes this thread's: one at a time. */
 void cuda_enter(CUcontext context);
+/* Another library has made it another's: who enters next does. */
+void cuda_leave(void);
 /* An error of the driver; 0 is none. An error of the card itself is INTERNAL, no memory RESOURCE_EXHAUSTED. */
 shoal_status cuda_status(int error, const char *what);
 /* One after which nothing of this process runs on the card any more. */

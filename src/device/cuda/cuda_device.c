@@ -8,6 +8,7 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/cuda_blas.h"
 #include "device/cuda/cuda_dnn.h"
+#include "device/cuda/cuda_nccl.h"
 
 static CUdeviceptr address(const struct tensor *t) { return (CUdeviceptr)(uintptr_t)t->data; }
 
@@ -261,6 +262,7 @@ static const struct device_ops cuda_ops = {.alloc = cuda_alloc,
                                            .from_host = cuda_from_host,
                                            .from_peer = cuda_from_peer,
                                            .merge = cuda_merge,
+                                           .merge_across = cuda_merge_across,
                                            .window_new = cuda_window_new,
                                            .window_open = cuda_window_open,
                                            .copy = cuda_copy,
@@ -280,4 +282,5 @@ DEVICE_TYPE(cuda) = {.name = "GPU",
                      .more_kernels = cuda_kernels,
                      .count = cuda_count,
                      .why_none = cuda_why_none,
+                     .why_apart = cuda_nccl_missing,
                      .start = cuda_start};

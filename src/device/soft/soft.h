@@ -90,6 +90,7 @@ shoal_status soft_replay(struct device *d, struct device_capture *of);
 void soft_capture_free(struct device *d, struct device_capture *of);
 void soft_zero(struct device *d, const struct tensor *t);
 shoal_status soft_merge(struct device *d, const struct device_merging *of); /* soft_merge.c */
+shoal_status soft_merge_across(struct device *const *d, const struct device_merging *m);
 
 /* On a stream: a second reference to a value, which may be read: all that was queued to write it has been done. */
 void soft_open(const struct tensor *from, struct tensor *to);

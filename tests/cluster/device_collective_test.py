@@ -5,7 +5,9 @@ soft ones (src/device/soft)."""
 # not on the soft device: it has several anyway
 import os
 import re
+import signal
 import sys
+import threading
 import urllib.request
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -81,6 +83,23 @@ def without_shared_memory():
         assert not counted(c, "windows")
 
 
+def a_task_is_lost():
+    """In the middle of steps: the others are told who, at once, and the group works again when it is back."""
+    with Cluster(["--http_port=0", "--devices=CPU=2"], worker=["shoal"] * 2) as c:
+        with tf.Graph().as_default(), tf.Session(c.target("worker", 0)) as s:
+            made = members("GPU", [(0, 0), (1, 0)], 1000, 1)
+            s.run(made)
+            threading.Timer(0.5, lambda: c.tasks["worker", 1].kill(signal.SIGKILL)).start()
+            try:
+                while True:
+                    s.run(made)
+            except (tf.errors.UnavailableError, tf.errors.AbortedError) as e:
+                assert "task:1" in str(e), e
+        c.tasks["worker", 1].process.wait()
+        c.tasks["worker", 1].start().wait()
+        compare(c, [(0, 0), (1, 0)], 1000, 1)
+
+
 if __name__ == "__main__":
     sys.exit(report([("in one task", in_one_task), ("in two tasks of one host", across_tasks),
-                     ("by way of the host", without_shared_memory)]))
+                     ("by way of the host", without_shared_memory), ("a task that is lost", a_task_is_lost)]))

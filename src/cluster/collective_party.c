@@ -253,9 +253,20 @@ static bool is_parcelled(const struct collective_member *m, const struct collect
          parcels_takes(OPERATION_ALL_REDUCE, m->in->n, dtype_size(m->dtype), g->size, m->algorithm, m->wire);
 }
 
+/* Windows cost two waits for the device, which small values take longer for than by way of the host's memory. The same
+ * on all ranks: all get the same shape, or are refused. */
+static bool is_for_windows(const struct collective_member *m) {
+  enum { LEAST = 64 << 10 };
+  int64_t n = 0;
+  shoal_status s = shape_elements(&m->shape, &n);
+  shoal_status_free(s);
+  return n >= LEAST / (int64_t)dtype_size(m->dtype);
+}
+
 static bool fits(const struct party *p, const struct session_collectives *site, const struct step *step,
                  const struct collective_member *m) {
   if (p->shared ? m->algorithm >= 0 : !is_parcelled(m, p->group)) return false;
+  if (m->on_device && !is_for_windows(m)) return false;
   return p->site == site && p->step == step && p->device == m->device && p->on_device == m->on_device &&
          p->group->key == m->group_key &&
          p->group->size == m->group_size && (m->rank < 0 || m->rank == p->rank) && p->timeout_s == m->timeout_s &&
@@ -267,7 +278,7 @@ static struct party *party_new(struct session_collectives *site, struct step *st
                                struct collective_group *g, int rank, bool by_messages) {
   struct collectives *c = &site->session->worker->collectives;
   struct memory_member *shared = NULL;
-  if (!by_messages && m->algorithm < 0)
+  if (!by_messages && m->algorithm < 0 && (!m->on_device || is_for_windows(m)))
     shared = collective_memory_join(c->memory, g, rank, m->on_device ? m->device : NULL, step->inter);
   if (!shared && !is_parcelled(m, g)) return NULL;
   struct party *p = block_zalloc(sizeof *p);

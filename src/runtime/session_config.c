@@ -175,6 +175,20 @@ static shoal_status read_environment(struct device_options *o) {
   return session_config_read_virtual("SHOAL_VIRTUAL_DEVICES", text, o);
 }
 
+int session_config_count(const struct device_type *type) {
+  struct device_options o = {0};
+  int cards[MOST_CARDS], all = 0;
+  shoal_status wrong = read_environment(&o); /* whoever opens a session is told */
+  shoal_status_free(wrong);
+  int n = device_cards(type, &o, -1, cards);
+  for (int card = 0; card < n; card++) {
+    int parts = 0;
+    for (int i = 0; i < o.n_virtual; i++) parts += o.virtual_devices[i].card == card;
+    all += MAX(parts, 1);
+  }
+  return all;
+}
+
 /* What is promised of devices by collective_nccl is there, or it is told. */
 static shoal_status check_across(const struct device_options *o) {
   for (const struct device_type *const *t = device_types; *t && o->across; t++) {

@@ -32,6 +32,8 @@ shoal_status session_config_read(struct session_config *c, struct wire w);
 void session_config_release(struct session_config *c);
 /* So many devices of a type, whatever was said before. */
 void session_config_ask(struct session_config *c, const struct device_type *type, int n);
+/* How many devices of a type a session of this process has that says nothing of them. */
+int session_config_count(const struct device_type *type);
 /* Can a task have these devices, and so many threads? Where nothing was said of how cards are divided,
  * SHOAL_VIRTUAL_DEVICES in the environment does. */
 shoal_status session_config_check(struct session_config *c);

@@ -12,6 +12,7 @@
 #include "base/status_marks.h"
 #include "cluster/coordination_part.h"
 #include "device/device.h"
+#include "runtime/session_config.h"
 #include "shoal/replicate.h"
 
 enum { DEFAULT_BUCKET_KIB = 4096, MOST_REPLICAS = 4096 };
@@ -29,8 +30,8 @@ static shoal_status check_device(const char *name, char *out, size_t size) {
     return INVALID("device '%s': which one? Type and number are expected, as \"/cpu:1\"", name);
   const struct device_type *type = device_type_find(d.type);
   if (!type) return INVALID("device '%s': there are no devices of type %s here", name, d.type);
-  if (!type->host && d.id >= type->count(-1))
-    return INVALID("device '%s': there are %d devices of type %s here", name, type->count(-1), d.type);
+  int have = type->host ? d.id + 1 : session_config_count(type);
+  if (d.id >= have) return INVALID("device '%s': there are %d devices of type %s here", name, have, d.type);
   device_spec_print(&d, out, size);
   return NULL;
 }

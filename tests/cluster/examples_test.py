@@ -482,6 +482,7 @@ def devices():
                          ("mnist_multiworker", "--train_steps=50")):
         same = [re.findall(r"y = .*|test accuracy .*", run(name, *flags, f"--device={d}", env=soft)) for d in ("CPU", "GPU")]
         assert same[0] == same[1] and same[0], same
+    run("mnist_mirrored", "--train_steps=20", "--device=GPU", env={"SHOAL_SOFT_GPUS": "1", "SHOAL_VIRTUAL_DEVICES": "100+100"})
     text = run("mnist_mirrored", "--train_steps=20", "--device=GPU", env={"SHOAL_SOFT_GPUS": "2"})
     assert "test accuracy" in text, text
     run("mnist_mirrored", "--device=GPU:1", code=2, env={"SHOAL_SOFT_GPUS": "2"})

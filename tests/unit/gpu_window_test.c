@@ -22,7 +22,9 @@ static struct board { /* all processes have it */
 } * board;
 
 static int rank;
+static struct pool *pool;
 static struct device *device;
+static struct shared_home *home;
 static struct shared_group *group;
 
 /* The element that a rank brings. */
@@ -179,9 +181,9 @@ static void wait_for_all(atomic_int *counter) {
 
 static int setup(void **state) {
   static const char *const names[RANKS] = {"/task:0", "/task:1", "/task:2"};
-  struct pool *pool = pool_new(1, "test");
+  pool = pool_new(1, "test");
   ASSERT_OK(device_new("GPU", "/job:a/replica:0/task:0", 0, pool, &device));
-  struct shared_home *home = shared_home_new();
+  home = shared_home_new();
   assert_non_null(home);
   board->places[rank] = shared_home_place(home);
   wait_for_all(&board->there);
@@ -199,7 +201,9 @@ static int setup(void **state) {
 static int teardown(void **state) {
   wait_for_all(&board->left);
   shared_group_free(group);
+  shared_home_free(home);
   device_free(device);
+  pool_free(pool);
   return 0;
 }
 

@@ -3,8 +3,8 @@
  *
  * The cards of a group, in their order, have communicators that are made when the group is first seen and stay: making
  * them takes a good part of a second. All members are in this process: one thread queues the work of all of them, each
- * on its own stream that computes, and one lock keeps groups apart. NCCL wants no two ranks
- * on a card: where there is one its test is a group of one, and groups of several have not been tried. */
+ * on its own stream that computes, and one lock keeps groups apart. NCCL wants no two ranks on a
+ * card: where there is one its test is a group of one, and groups of several have not been tried. */
 #include "device/cuda/cuda_nccl.h"
 
 #include <dlfcn.h>

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "train/variables.h"
+
 static const shoal_out none;
 
 static shoal_out int64_of(struct shoal_graph *g, int64_t v) { return build_const_int(g, SHOAL_INT64, v); }
@@ -85,6 +87,15 @@ static shoal_out combined(struct shoal_graph *g, shoal_out rows, shoal_out which
   return build_op2(g, "RealDiv", sum, build_op1(g, "Sqrt", segment_sum(g, build_op1(g, "Square", w), segments)));
 }
 
+/* In a replica whose gradients are reduced with others', they must be of one shape in all: a product with 1 makes them
+ * dense, since each replica's batch has another number of distinct rows. */
+static shoal_out table_rows(struct shoal_graph *g, const shoal_partitioned *table, shoal_out ids) {
+  const struct variable_maker *m = variable_maker_on(g);
+  if (!m || !m->reduce) return shoal_embedding_lookup(g, table->parts, table->n, ids, "div");
+  shoal_out all = build_op2(g, "Mul", shoal_partitioned_value(g, table), build_const_float(g, SHOAL_FLOAT32, 1));
+  return build_op3(g, "GatherV2", all, ids, build_const_int(g, SHOAL_INT32, 0));
+}
+
 shoal_out ids_lookup(struct shoal_graph *g, const shoal_partitioned *table, struct column_ids ids, const char *combiner,
                      double max_norm) {
   if (graph_error(g) || !table->n) return none;
@@ -100,7 +111,7 @@ shoal_out ids_lookup(struct shoal_graph *g, const shoal_partitioned *table, stru
   build_in(&b, ids.values);
   struct shoal_node *unique = build_end(&b);
   if (!unique) return none;
-  shoal_out rows = shoal_embedding_lookup(g, table->parts, table->n, node_out(unique, 0), "div");
+  shoal_out rows = table_rows(g, table, node_out(unique, 0));
   if (max_norm > 0) rows = clipped(g, rows, max_norm);
   shoal_out segments = build_cast(g, column_at(g, ids.indices, 0), SHOAL_INT32);
   shoal_out found = combined(g, rows, node_out(unique, 1), segments, ids.weights, combiner);

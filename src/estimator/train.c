@@ -132,7 +132,7 @@ static shoal_status warm_fn(void *arg, shoal_session *session) {
 
 static shoal_status prepare_warm_start(struct train_run *t, shoal_scaffold *scaffold) {
   struct shoal_estimator *e = t->e;
-  if (!e->warm_start) return NULL;
+  if (!e->warm_start || !is_chief(e)) return NULL;
   t->warm_prefix =
       file_is_directory(e->warm_start) ? shoal_latest_checkpoint(e->warm_start) : mem_strdup(e->warm_start);
   if (!t->warm_prefix) return NOT_FOUND("warm start: there is no checkpoint in %s", e->warm_start);
@@ -197,8 +197,9 @@ static shoal_status train(struct train_run *t) {
   TRY(t->strategy ? build_replicas(t) : build_placed(t));
   TRY(built_check(&t->b, SHOAL_MODE_TRAIN));
   add_loss_summary(t->b.g, t->b.spec.loss);
-  t->saver = shoal_saver_new(t->b.g, SHOAL_OPTIONS(shoal_saver_options, .max_to_keep = e->config.keep_checkpoints,
-                                                   .keep_every_hours = e->config.keep_every_hours));
+  if (is_chief(e)) /* who alone saves and restores; other tasks of a strategy have nothing to save */
+    t->saver = shoal_saver_new(t->b.g, SHOAL_OPTIONS(shoal_saver_options, .max_to_keep = e->config.keep_checkpoints,
+                                                     .keep_every_hours = e->config.keep_every_hours));
   shoal_scaffold scaffold = {.size = sizeof scaffold, .saver = t->saver};
   TRY(prepare_warm_start(t, &scaffold));
   if (graph_error(t->b.g)) return status_copy(graph_error(t->b.g));

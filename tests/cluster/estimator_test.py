@@ -1,0 +1,134 @@
+"""Estimators on clusters, by `shoal launch`: every role from TF_CONFIG, with parameter servers and without; and each role
+killed in the middle: the job goes on from the last checkpoint, and the evaluator evaluates the last one."""
+# needs: tensorflow
+import glob
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from cluster import SHOAL, report
+
+WIDE_DEEP = os.path.join(os.path.dirname(SHOAL), "examples", "wide_deep")
+
+
+def launch(folder, *flags, program=()):
+    command = [SHOAL, "launch", *flags, "--", WIDE_DEEP, f"--model_dir={folder}", *program]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def ends(p, seconds=240):
+    try:
+        text = p.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        p.terminate()
+        raise AssertionError(f"still running: {p.communicate()[0]}") from None
+    assert p.returncode == 0, (p.returncode, text)
+    return text
+
+
+def learnt(text):
+    """What the evaluator says of the last checkpoint; the larger class has 0.52."""
+    m = re.search(r"step (\d+): accuracy (\S+)", text)
+    assert m and float(m.group(2)) > 0.65, text
+    return int(m.group(1))
+
+
+def evaluated(folder):
+    import tensorflow as tf
+    return sorted({e.step for f in glob.glob(f"{folder}/eval/events*") for e in tf.compat.v1.train.summary_iterator(f)
+                   for v in e.summary.value if v.tag == "accuracy"})
+
+
+def all_roles():
+    """ps, chief, worker, evaluator."""
+    with tempfile.TemporaryDirectory() as d:
+        text = ends(launch(d, "--ps=1", "--chief", "--workers=1", "--evaluator", program=["--train_steps=800",
+                                                                                          "--save_steps=200"]))
+        last = learnt(text)
+        assert last >= 800 and evaluated(d)[-1] == last, (last, evaluated(d))
+        assert glob.glob(f"{d}/export/best/*/saved_model.pb")
+
+
+def all_reduce():
+    """Without parameter servers: workers in step, as under MultiWorkerMirroredStrategy."""
+    with tempfile.TemporaryDirectory() as d:
+        learnt(ends(launch(d, "--ps=0", "--workers=2", "--evaluator", program=["--train_steps=300"])))
+
+
+def alone():
+    with tempfile.TemporaryDirectory() as d:
+        p = subprocess.run([WIDE_DEEP, f"--model_dir={d}", "--train_steps=400", "--save_steps=200"], text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, check=False)
+        assert p.returncode == 0, p.stdout
+        assert learnt(p.stdout) == 400 and evaluated(d)[-1] == 400
+
+
+def task_pid(folder, job, index=0):
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/cmdline") as f:
+                command = f.read().split("\0")
+            with open(f"/proc/{entry}/environ") as f:
+                env = dict(x.split("=", 1) for x in f.read().split("\0") if "=" in x)
+        except OSError:
+            continue
+        if f"--model_dir={folder}" not in command or not command[0].endswith("wide_deep"):
+            continue
+        task = json.loads(env.get("TF_CONFIG", "{}")).get("task", {})
+        if task.get("type") == job and task.get("index") == index:
+            return int(entry)
+    return None
+
+
+def kill_when_saved(folder, p, job, index=0, at=100):
+    """SIGKILL to a task once a checkpoint of that step or later is there."""
+    end = time.time() + 120
+    while time.time() < end and p.poll() is None:
+        steps = [int(re.search(r"-(\d+)\.index", n).group(1)) for n in glob.glob(f"{folder}/model.ckpt-*.index")]
+        if steps and max(steps) >= at:
+            pid = task_pid(folder, job, index)
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+                return max(steps)
+        time.sleep(0.01)
+    raise AssertionError(f"{job} {index} was not there to be killed")
+
+
+def killed(job, index=0):
+    with tempfile.TemporaryDirectory() as d:
+        p = launch(d, "--ps=1", "--chief", "--workers=1", "--evaluator", "--restarts=3",
+                   program=["--train_steps=6000", "--save_steps=500", "--test_rows=1000"])
+        kill_when_saved(d, p, job, index)
+        text = ends(p)
+        assert learnt(text) >= 6000, text
+        assert "restart" in text or "again" in text or "killed" in text, text
+
+
+def kill_chief():
+    killed("chief")
+
+
+def kill_worker():
+    killed("worker")
+
+
+def kill_ps():
+    killed("ps")
+
+
+def kill_evaluator():
+    killed("evaluator")
+
+
+if __name__ == "__main__":
+    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (
+        alone, all_roles, all_reduce, kill_chief, kill_worker, kill_ps, kill_evaluator)]))

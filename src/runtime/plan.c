@@ -8,8 +8,10 @@
 
 #include "base/denormals.h"
 #include "base/file_root.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/strmap.h"
+#include "base/text.h"
 #include "base/vec.h"
 #include "device/gate.h"
 #include "graph/frames.h"
@@ -58,6 +60,17 @@ void kernel_cache_free(struct kernel_cache *c) {
   free(c);
 }
 
+/* For whoever wants to know what runs where, and in which types: SHOAL_LOG=debug. */
+static void tell(const struct shoal_node *n, const struct device *d) {
+  struct text types = {0};
+  if (d->type->host || log_get_level() > LOG_DEBUG) return;
+  for (int i = 0; i < n->n_attrs; i++)
+    if (n->attrs[i].value.kind == ATTR_TYPE)
+      text_addf(&types, " %s=%s", n->attrs[i].name, shoal_dtype_name(dtype_base((shoal_dtype)n->attrs[i].value.type)));
+  LOGD("%s makes %s%s", d->type->name, n->op->name, text_cstr(&types));
+  text_release(&types);
+}
+
 shoal_status kernel_make(const struct shoal_node *n, const struct plan_options *o, struct kernel **out) {
   const struct kernel_def *def;
   TRY(kernel_find(n, o->device->type->name, &def));
@@ -95,6 +108,7 @@ shoal_status kernel_make(const struct shoal_node *n, const struct plan_options *
     kernel_free(k);
     return node_error(n, s);
   }
+  tell(n, o->device);
   *out = k;
   return NULL;
 }

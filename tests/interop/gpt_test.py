@@ -3,6 +3,7 @@ process, by replicas, on parameter servers and in stages; text written with keys
 # needs: tensorflow
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -139,6 +140,13 @@ def test_goes_on():
                 f.write('model_checkpoint_path: "model.ckpt-3"\n')
             text = gpt(*flags)
             assert "restored" in text and losses(text) == whole[3:], (whole, text)
+
+
+def test_a_text_of_debians():
+    """Without --data: the Bible where its package is, else what to install is said."""
+    there = shutil.which("bible") and os.path.exists("/usr/lib/bible.data")
+    text = gpt(*SIZE, "--batch=2", "--steps=2", code=0 if there else 2)
+    assert "step 2/2" in text if there else "bible-kjv" in text, text
 
 
 def test_mistakes():

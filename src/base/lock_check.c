@@ -61,7 +61,6 @@ static const struct lock_kind {
     {"rpc/loop.c", "loop.lock"},
     {"runtime/local_session.c", "s->graph_lock", true}, /* constants are folded under it, in parallel */
     {"runtime/function.c", "f->lock", true},            /* a body is compiled once; constants are folded, in parallel */
-    {"runtime/replay.c", "r->lock", true}, /* a captured step is waited for; who finds it taken goes another way */
     {"runtime/plan.c", "c->lock"},
     {"ops/control/device_copy.c", "st->lock"},
     {"ops/state/tensor_array.c", "a->lock"}, /* one for gradients is made beside it */

@@ -237,8 +237,7 @@ static void begin(struct together *t) {
   atomic_fetch_add(p->on_device ? &c->in_windows : p->shared ? &c->in_memory : &c->by_messages, p->n);
   atomic_fetch_add(&c->parties, 1);
   struct cancel *step = p->first->member->cancel;
-  if (!guard_begin(&p->guard, c, step) ||
-      !cancel_register(&p->guard.cancel, &p->breaking, on_break, p)) {
+  if (!guard_begin(&p->guard, c, step) || !cancel_register(&p->guard.cancel, &p->breaking, on_break, p)) {
     fail_all(p);
     return;
   }
@@ -268,9 +267,8 @@ static bool fits(const struct party *p, const struct session_collectives *site, 
   if (p->shared ? m->algorithm >= 0 : !is_parcelled(m, p->group)) return false;
   if (m->on_device && !is_for_windows(m)) return false;
   return p->site == site && p->step == step && p->device == m->device && p->on_device == m->on_device &&
-         p->group->key == m->group_key &&
-         p->group->size == m->group_size && (m->rank < 0 || m->rank == p->rank) && p->timeout_s == m->timeout_s &&
-         p->first->member->cancel == m->cancel;
+         p->group->key == m->group_key && p->group->size == m->group_size && (m->rank < 0 || m->rank == p->rank) &&
+         p->timeout_s == m->timeout_s && p->first->member->cancel == m->cancel;
 }
 
 /* NULL: it goes by messages of its own. */

@@ -48,7 +48,7 @@ struct collectives { /* of one worker */
   struct leader *tables; /* in case that it is us */
   struct collective_memory *memory;
   atomic_int_fast64_t in_memory, in_windows, by_messages; /* how many were begun */
-  atomic_int_fast64_t parties;                /* how often, of those in memory and in parcels */
+  atomic_int_fast64_t parties;                            /* how often, of those in memory and in parcels */
   pthread_mutex_t lock;
   struct strmap sequences;     /* lock: a graph key -> struct step_sequence * */
   atomic_bool named;           /* a session here names this task as its leader */

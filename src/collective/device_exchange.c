@@ -116,8 +116,7 @@ static shoal_status reduce_across(struct collective_member *const *members, int 
     out[i] = &results[i];
   }
   const struct collective_arithmetic *a = members[0]->arithmetic;
-  struct device_merging m = {
-      .merge = a->op, .mean_of = a->final ? n : 0, .n_in = n, .n_out = n, .in = in, .out = out};
+  struct device_merging m = {.merge = a->op, .mean_of = a->final ? n : 0, .n_in = n, .n_out = n, .in = in, .out = out};
   return ops_of(members[0])->merge_across(devices, &m);
 }
 

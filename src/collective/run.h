@@ -26,9 +26,9 @@ struct collective_run {
   shoal_dtype wire;                               /* that messages are of; 0: as the values are */
   const void *in;                                 /* may be `out`, or no part of it */
   void *out;
-  struct buffer *in_owner, *out_owner; /* (optional) whose memory they are, for transports */
+  struct buffer *in_owner, *out_owner;         /* (optional) whose memory they are, for transports */
   const struct tensor *device_in, *device_out; /* the same where they are a device's: for transports in its memory */
-  int64_t patience_ns;                 /* how long the thread that starts it may wait for the others to begin */
+  int64_t patience_ns;                         /* how long the thread that starts it may wait for the others to begin */
   void (*done)(struct collective_run *r, shoal_status s); /* exactly once, no lock held; s is to be taken over */
 
   /* the run's own */

@@ -280,12 +280,8 @@ static shoal_status why_not(struct shared_group *g) {
 static shoal_status execute(struct shared_group *g, int n) {
   struct shared_work w = {
       .parts = g->parts, .n_parts = n, .areas = g->areas, .rank = g->rank, .size = g->size, .spare = g->spare};
-  struct window_work on_device = {.parts = g->parts,
-                                  .n_parts = n,
-                                  .device = g->device,
-                                  .windows = g->windows,
-                                  .rank = g->rank,
-                                  .size = g->size};
+  struct window_work on_device = {
+      .parts = g->parts, .n_parts = n, .device = g->device, .windows = g->windows, .rank = g->rank, .size = g->size};
   int64_t turns = g->device ? window_work_init(&on_device) : shared_work_init(&w);
   for (int64_t k = 0; k < turns; k++) {
     if (!wait_for(g, all_turned, INT64_MAX) || !turned(g)) return why_not(g);

@@ -59,8 +59,8 @@ struct shared_area {
   _Alignas(64) _Atomic uint32_t bell;
   _Atomic uint32_t asleep; /* it waits for the bell */
   _Alignas(64) _Atomic uint64_t posted;
-  _Alignas(64) _Atomic uint64_t ordered; /* rank 0's */
-  _Alignas(64) _Atomic uint64_t turn;    /* turns that it has ended */
+  _Alignas(64) _Atomic uint64_t ordered;    /* rank 0's */
+  _Alignas(64) _Atomic uint64_t turn;       /* turns that it has ended */
   _Alignas(64) _Atomic uint32_t has_window; /* it is told: of groups in devices' memory */
   struct device_handle window;
   _Alignas(64) struct shared_post posts[SHARED_POSTS];

@@ -54,8 +54,7 @@ static shoal_status sum(const struct window_work *w, const struct collective_run
   struct tensor views[SHARED_RANKS], to = elements(run->device_out, out_at, n);
   const struct tensor *in[SHARED_RANKS], *out = &to;
   for (int r = 0; r < w->size; r++) {
-    views[r] =
-        r == w->rank ? elements(run->device_in, first, n) : slot(w, r, turn - 1, type_of(run), at, n);
+    views[r] = r == w->rank ? elements(run->device_in, first, n) : slot(w, r, turn - 1, type_of(run), at, n);
     in[r] = &views[r];
   }
   struct device_merging m = {.merge = run->arithmetic->op,

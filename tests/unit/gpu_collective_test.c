@@ -148,16 +148,17 @@ static void by_a_library(void **state) {
     char device[32];
     snprintf(device, sizeof device, "/device:GPU:%d", i);
     shoal_push_device(g, device);
-    shoal_out x = shoal_fill(g, shoal_constant_ints(g, SHOAL_SHAPE(1), (int32_t[]){ODD}), shoal_constant_float(g, (float)i));
+    shoal_out x =
+        shoal_fill(g, shoal_constant_ints(g, SHOAL_SHAPE(1), (int32_t[]){ODD}), shoal_constant_float(g, (float)i));
     out[i] = shoal_collective_reduce(g, x, n, 1, 1, "Add", "Id", (int64_t[]){0}, 1);
     shoal_pop_device(g);
   }
   ASSERT_OK(shoal_graph_error(g));
-  shoal_status e = shoal_session_open(g,
-                                      SHOAL_OPTIONS(shoal_session_options, .rewrites_off = "all",
-                                                    .allow_soft_placement = true, .config = config.at,
-                                                    .config_size = config.n),
-                                      &s);
+  shoal_status e =
+      shoal_session_open(g,
+                         SHOAL_OPTIONS(shoal_session_options, .rewrites_off = "all", .allow_soft_placement = true,
+                                       .config = config.at, .config_size = config.n),
+                         &s);
   text_release(&config);
   if (shoal_status_code(e) == SHOAL_UNIMPLEMENTED) {
     print_message("# not tried: %s\n", shoal_status_message(e));
@@ -180,9 +181,9 @@ static void by_a_library(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(two), cmocka_unit_test(three), cmocka_unit_test(five),
-                                     cmocka_unit_test(nine), cmocka_unit_test(on_two_cards),
-                                     cmocka_unit_test(by_a_library)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(two),          cmocka_unit_test(three),
+                                     cmocka_unit_test(five),         cmocka_unit_test(nine),
+                                     cmocka_unit_test(on_two_cards), cmocka_unit_test(by_a_library)};
   if (!gpu_here()) return 1;
   return cmocka_run_group_tests_name("gpu_collective", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* A device whose memory is full says so: which op asked, on which device, and who has the most; and a card that has less
- * than a program was promised. Then there is room again. */
+/* A device whose memory is full says so: which op asked, on which device, and who has the most; and a card that has
+ * less than a program was promised. Then there is room again. */
 #include "gpu_case.h"
 
 #define MEGABYTE ((int64_t)1 << 20)
@@ -56,9 +56,9 @@ static void no_room_names_the_op_and_the_largest(void **state) {
   shoal_session *s = open_on(g, "128"); /* of which a card's library has some */
   for (int i = 0; i < 3; i++) {
     assert_says(run(s, "last"), 6,
-                (const char *const[]){"OOM when allocating a tensor of 109051904 bytes on ", "/device:GPU:0: ",
-                                      " of 134217728 bytes are in use; most by ", "a (25165824 bytes)",
-                                      "b (8388608 bytes)", "{{node large}}"});
+                (const char *const[]){"OOM when allocating a tensor of 109051904 bytes on ",
+                                      "/device:GPU:0: ", " of 134217728 bytes are in use; most by ",
+                                      "a (25165824 bytes)", "b (8388608 bytes)", "{{node large}}"});
     ASSERT_OK(run(s, "b"));
   }
   ASSERT_OK(shoal_session_close(s));

@@ -1,6 +1,6 @@
-/* Collectives of processes in the memory of their devices, which they share by windows (collective/window_work.h): every
- * operation, values of one chunk and of several, many sums at once, among three processes on one card; beside sums made
- * on the host, bit for bit. And what a window is refused for. */
+/* Collectives of processes in the memory of their devices, which they share by windows (collective/window_work.h):
+ * every operation, values of one chunk and of several, many sums at once, among three processes on one card; beside
+ * sums made on the host, bit for bit. And what a window is refused for. */
 #include "gpu_case.h"
 
 #include <stdatomic.h>
@@ -70,7 +70,8 @@ static int64_t out_n(const struct schedule_request *r) {
 
 static void prepare(struct one *x, enum collective_operation operation, shoal_dtype t, int64_t n,
                     const struct collective_loops *loops, int instance, struct latch *latch) {
-  *x = (struct one){.latch = latch, .request = {.operation = operation, .rank = rank, .size = RANKS, .root = 1, .n = n}};
+  *x =
+      (struct one){.latch = latch, .request = {.operation = operation, .rank = rank, .size = RANKS, .root = 1, .n = n}};
   struct tensor host = host_tensor(t, in_n(&x->request));
   fill(t, rank, 0, host.n, host.data);
   on_device(&host, &x->in);

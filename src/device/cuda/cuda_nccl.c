@@ -17,14 +17,11 @@
 
 typedef struct ncclComm *ncclComm_t;
 
-#define NCCL_FUNCTIONS(X)                                                                                        \
-  X(version, "ncclGetVersion", (int *out))                                                                       \
-  X(init_all, "ncclCommInitAll", (ncclComm_t * out, int n, const int *cards))                                    \
-  X(drop, "ncclCommDestroy", (ncclComm_t comm))                                                                  \
-  X(group_start, "ncclGroupStart", (void))                                                                       \
-  X(group_end, "ncclGroupEnd", (void))                                                                           \
-  X(all_reduce, "ncclAllReduce",                                                                                 \
-    (const void *in, void *out, size_t n, int type, int op, ncclComm_t comm, CUstream s))
+#define NCCL_FUNCTIONS(X)                                                     \
+  X(init_all, "ncclCommInitAll", (ncclComm_t * out, int n, const int *cards)) \
+  X(group_start, "ncclGroupStart", (void))                                    \
+  X(group_end, "ncclGroupEnd", (void))                                        \
+  X(all_reduce, "ncclAllReduce", (const void *in, void *out, size_t n, int type, int op, ncclComm_t comm, CUstream s))
 
 struct nccl_group {
   struct nccl_group *next;
@@ -115,10 +112,10 @@ static shoal_status queue(const struct nccl_group *g, int i, struct device *d, c
   if (!s) s = cuda_use(c, m->out[i]);
   cuda_count_computed(c);
   if (!s)
-    s = status_of(nccl.all_reduce(m->in[i]->data, m->out[i]->data, (size_t)m->in[i]->n,
-                                  type_of((shoal_dtype)m->in[i]->dtype), op_of(m), g->comms[i],
-                                  c->streams[CUDA_COMPUTE].stream),
-                  "a sum");
+    s = status_of(
+        nccl.all_reduce(m->in[i]->data, m->out[i]->data, (size_t)m->in[i]->n, type_of((shoal_dtype)m->in[i]->dtype),
+                        op_of(m), g->comms[i], c->streams[CUDA_COMPUTE].stream),
+        "a sum");
   cuda_unlock(c);
   return s;
 }

@@ -17,10 +17,10 @@ struct soft_merge {
   int n_in, n_out, mean_of;
   int64_t n;
   size_t element;
-  struct tensor *in;        /* [n_in] references */
-  const char **from;        /* [n_in] */
-  char **to;                /* [n_out] */
-  struct soft_turn *turns;  /* [2 n_in + n_out] */
+  struct tensor *in;       /* [n_in] references */
+  const char **from;       /* [n_in] */
+  char **to;               /* [n_out] */
+  struct soft_turn *turns; /* [2 n_in + n_out] */
 };
 
 static struct soft_memory *memory_of(const struct tensor *t) {

@@ -273,13 +273,13 @@ static void start(struct kernel_ctx *ctx) {
 /* Devices of every type take part: what is brought, which is the first argument, and what is got are in their memory.
  */
 enum { KEYS_IN_HOST = ~1 };
-#define KERNELS(name, in_host)                                                           \
-  static const struct kernel_def name[] = {{.device = "CPU",                             \
-                                            .flags = KERNEL_ANYWHERE,                    \
+#define KERNELS(name, in_host)                                                             \
+  static const struct kernel_def name[] = {{.device = "CPU",                               \
+                                            .flags = KERNEL_ANYWHERE,                      \
                                             .state_size = sizeof(struct collective_state), \
-                                            .init = init,                                \
-                                            .start = start,                              \
-                                            .host_in = (uint32_t)(in_host)},             \
+                                            .init = init,                                  \
+                                            .start = start,                                \
+                                            .host_in = (uint32_t)(in_host)},               \
                                            {0}}
 KERNELS(kernels, KEYS_IN_HOST);
 KERNELS(receiving, UINT32_MAX); /* it brings nothing */

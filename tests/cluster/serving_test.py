@@ -17,6 +17,7 @@ import grpc
 import numpy as np
 import tensorflow as tf
 
+import certificates
 import cluster
 import model_server
 import tap
@@ -444,6 +445,30 @@ def test_deadline_and_graceful_end(folder):
         assert s.stop() == 0
         t.join()
         assert got and got[0][1]["n"] == much, "a request that was under way was not answered"
+
+
+@in_folder
+def test_tls(folder):
+    """With a certificate by TLS alone; with an authority for those whom it signed."""
+    authority = certificates.Authority(folder)
+    mine, client = authority.sign("server", "DNS:localhost"), authority.sign("client", "DNS:client")
+    path = os.path.join(folder, "m")
+    os.makedirs(path)
+    half_plus(path, 1)
+
+    def read(path):
+        with open(path, "rb") as f:
+            return f.read()
+
+    flags = [f"--model_base_path={path}", f"--tls_cert={mine[0]}", f"--tls_key={mine[1]}"]
+    anybody = grpc.ssl_channel_credentials(read(authority.ca))
+    named = grpc.ssl_channel_credentials(read(authority.ca), read(client[1]), read(client[0]))
+    with Server(*flags) as s:
+        assert Client(s.port, anybody).predict({"x": X})[0] == 1
+        fails(lambda: Client(s.port).predict({"x": X}, timeout=5), grpc.StatusCode.UNAVAILABLE)
+    with Server(*flags, f"--tls_ca={authority.ca}") as s:
+        assert Client(s.port, named).predict({"x": X})[0] == 1
+        fails(lambda: Client(s.port, anybody).predict({"x": X}, timeout=5), grpc.StatusCode.UNAVAILABLE)
 
 
 @in_folder

@@ -134,15 +134,25 @@ static void inputs_release(struct model_inputs *in) {
   vec_release(&in->values);
 }
 
+/* FILE.npy, FILE.npz[NAME], or FILE.npz of one array; path is changed. */
+static shoal_status read_array(char *path, struct tensor *out) {
+  char *bracket = strchr(path, '['), *name = NULL;
+  if (bracket && path[strlen(path) - 1] == ']') {
+    path[strlen(path) - 1] = 0;
+    *bracket = 0;
+    name = bracket + 1;
+  }
+  return name || str_ends(path, ".npz") ? npz_read(path, name, out) : npy_read(path, out);
+}
+
 /* "key=FILE.npy" */
 static shoal_status add_input(struct model_inputs *in, const char *at, size_t n) {
   const char *equals = memchr(at, '=', n);
   if (!equals || equals == at || equals + 1 == at + n)
-    return INVALID("--inputs: \"%.*s\" makes no sense; KEY=FILE.npy is expected", (int)n, at);
+    return INVALID("--inputs: \"%.*s\" makes no sense; KEY=FILE.npy or KEY=FILE.npz[NAME] is expected", (int)n, at);
   char *path = mem_strndup(equals + 1, (size_t)(at + n - equals - 1));
   struct tensor t;
-  shoal_status s =
-      strchr(path, '[') ? UNIMPLEMENTED("--inputs: arrays inside .npz files; save them as .npy") : npy_read(path, &t);
+  shoal_status s = read_array(path, &t);
   free(path);
   if (s) return s;
   vec_push(&in->keys, mem_strndup(at, (size_t)(equals - at)));
@@ -217,7 +227,8 @@ static int run_main(int argc, char **argv) {
       {"dir", "DIR", "the model's folder", .text = &dir},
       {"tag_set", "TAGS", "the graph with these tags (default serve)", .text = &tags},
       {"signature_def", "KEY", "what is asked (default serving_default)", .text = &key},
-      {"inputs", "KEY=FILE.npy;...", "values for all of its inputs", .text = &list, .may_be_empty = true},
+      {"inputs", "KEY=FILE.npy;...", "values for all of its inputs; of an archive: KEY=FILE.npz[NAME]", .text = &list,
+       .may_be_empty = true},
       {"outdir", "DIR", "outputs are written there too, as KEY.npy", .text = &o.dir},
       {"overwrite", NULL, "over files that are there", .on = &o.overwrite},
       {"worker", "grpc://HOST:PORT", "the server to run it on (default: here)", .text = &worker},

@@ -163,7 +163,7 @@ static shoal_status read_array(const struct npy_header *h, const char *from, siz
   return NULL;
 }
 
-static shoal_status decode(const char *data, size_t size, struct tensor *out) {
+shoal_status npy_decode(const char *data, size_t size, struct tensor *out) {
   if (size < 12 || memcmp(data, MAGIC, MAGIC_SIZE)) return INVALID("it is no .npy file");
   const unsigned char *u = (const unsigned char *)data;
   size_t at = u[6] == 1 ? 10 : 12, n = u[8] | (size_t)u[9] << 8;
@@ -181,7 +181,7 @@ shoal_status npy_read(const char *path, struct tensor *out) {
   char *data;
   size_t n;
   TRY(file_read(path, 0, &data, &n));
-  shoal_status s = status_prefix(decode(data, n, out), "%s: ", path);
+  shoal_status s = status_prefix(npy_decode(data, n, out), "%s: ", path);
   free(data);
   return s;
 }

@@ -145,6 +145,38 @@ def test_first_generation(folder):
 
 
 @in_folder
+def test_archives(folder):
+    """Inputs out of .npz files, packed and not, by name or alone; damaged ones are refused."""
+    path, x = save_first(folder), np.arange(2000, dtype=np.float32).reshape(1000, 2)
+    file = os.path.join(folder, "a.npz")
+
+    def ask(given, code=0):
+        return saved_model("run", f"--dir={path}", f"--inputs=x={given}", f"--outdir={folder}/out", "--overwrite",
+                           code=code)
+
+    for save in np.savez, np.savez_compressed:
+        save(file, other=np.zeros(3), x=x)
+        ask(file + "[x]")
+        assert np.array_equal(outputs(folder, "y")[0], x @ ROWS[:2])
+        assert "there is no array 'z'; there are: other.npy, x.npy" in ask(file + "[z]", code=1)
+        assert "which one" in ask(file, code=2)
+        save(file, x=x)
+        ask(file)
+        with open(file, "rb") as f:
+            data = bytearray(f.read())
+        for at in (0, 100, len(data) // 2, len(data) - 30, len(data) - 10):
+            broken = bytes(data[:at]) + bytes([data[at] ^ 255]) + bytes(data[at + 1:])
+            with open(file, "wb") as f:
+                f.write(broken)
+            p = subprocess.run([SHOAL, "saved_model", "run", f"--dir={path}", f"--inputs=x={file}[x]"],
+                               capture_output=True, check=False)
+            assert p.returncode in (0, 1, 2), p
+        with open(file, "wb") as f:
+            f.write(data[:len(data) // 2])
+        assert "damaged" in ask(file, code=1)
+
+
+@in_folder
 def test_keras(folder):
     model = tf.keras.Sequential([tf.keras.layers.Input((8, 8, 1)), tf.keras.layers.Conv2D(4, 3, activation="relu"),
                                  tf.keras.layers.BatchNormalization(), tf.keras.layers.Flatten(),
@@ -209,7 +241,7 @@ def test_mistakes(folder):
             (("show", f"--dir={path}", "--tag_set=train"), "no graph with the tags 'train'; there is one: 'serve'"),
             (("show", f"--dir={path}", "--tag_set=serve", "--signature_def=x"), 'no signature "x"'),
             (("run", f"--dir={path}", "--signature_def=lop", words), 'no signature "lop"'),
-            (("run", f"--dir={path}", "--inputs=words"), "KEY=FILE.npy is expected"),
+            (("run", f"--dir={path}", "--inputs=words"), "KEY=FILE.npy or KEY=FILE.npz[NAME] is expected"),
             (("run", f"--dir={path}", f"--inputs=words={folder}/none.npy"), "none.npy"),
             (("run", f"--dir={path}"), "input 'words' of signature 'serving_default' is missing"),
             (("run", f"--dir={path}", words + f";other={folder}/words.npy"), "has no input 'other'; it has: 'words'"),

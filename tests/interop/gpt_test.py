@@ -132,7 +132,7 @@ def test_on_parameter_servers():
 
 def test_goes_on():
     with Folder() as folder:
-        for more in (["--dropout=0.2"], ["--dtype=bfloat16", "--devices=2"]):
+        for more in (["--dropout=0.2"], ["--dtype=bfloat16", "--devices=2", "--dropout=0.1"]):
             flags = [f"--data={folder}/text", *SIZE, "--batch=2", "--steps=6", "--save_checkpoint_steps=1",
                      f"--checkpoint_dir={folder}/{len(more)}", *more]
             whole = losses(gpt(*flags))

@@ -1,5 +1,5 @@
-"""README, docs/tensorflow.md and the tutorial, as a new user reads them: their commands and programs, in order, as they
-are written; only ports, and folders under /tmp, are those of this run."""
+"""README, docs/tensorflow.md, docs/serving.md and the tutorial, as a new user reads them: their commands and programs, in
+order, as they are written; only ports, and folders under /tmp, are those of this run."""
 # needs: tensorflow
 # not on the soft device: pages are run as they are written
 import glob
@@ -127,6 +127,18 @@ def datasets():
         assert "worker 0: 1134 batches" in said and "model.ckpt-7560" in said, said
 
 
+def serving():
+    need_data()
+    three, asked = shell("docs/serving.md")[:2]
+    port = PORTS["2222"]
+    with tempfile.TemporaryDirectory() as folder:
+        text = (three.rstrip() + " >log\nserver=$!\nwhile ! grep -q REST log; do sleep 0.1; done\n" +
+                "\n".join(line for line in asked.splitlines() if "curl" not in line) + "\nkill $server; wait $server\n")
+        text = text.replace(" & >log", " >log &").replace("8501", port).replace("serve --", "serve --port=0 --")
+        said = Tree(folder).sh(text.replace("=5000", "=1000"))
+        assert "of 10 are right" in said, said
+
+
 if __name__ == "__main__":
     sys.exit(report([("docs/tensorflow.md", page), ("README.md", readme), ("docs/training.md", tutorial),
-                     ("docs/datasets.md", datasets)]))
+                     ("docs/datasets.md", datasets), ("docs/serving.md", serving)]))

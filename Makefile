@@ -82,6 +82,7 @@ bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in
 	@$(BUILD)/bench/many_collectives
 	@tools/python.sh bench/word2vec.py --build $(BUILD)
 	@tools/python.sh bench/word2vec_ps.py --build $(BUILD)
+	@tools/python.sh bench/estimator.py --build $(BUILD)
 
 .PHONY: bench-before
 BEFORE ?= HEAD~1

@@ -34,9 +34,9 @@ static inline struct person person_at(uint64_t row) {
   struct person p;
   p.age = (float)(17 + 60 * chance(row, 0));
   p.hours = (float)(10 + 50 * chance(row, 1));
-  p.education = (int)(EDUCATIONS * chance(row, 2));
-  p.relation = (int)(RELATIONS * chance(row, 3));
-  p.occupation = (int)(OCCUPATIONS * chance(row, 4));
+  p.education = (int)((double)EDUCATIONS * chance(row, 2));
+  p.relation = (int)((double)RELATIONS * chance(row, 3));
+  p.occupation = (int)((double)OCCUPATIONS * chance(row, 4));
   double skill = chance((uint64_t)p.occupation, 9); /* occupations earn more or less */
   double prime = 1 - fabs((double)p.age - 48) / 31; /* best in the middle of life */
   double score = 1.1 * p.education + 3 * prime + 0.04 * (double)p.hours + 4 * skill - 7.5 +
@@ -118,7 +118,7 @@ struct census_columns {
 
 static inline struct census_columns census_columns_new(void) {
   static const float ages[] = {18, 25, 30, 35, 40, 45, 50, 55, 60, 65};
-  struct census_columns c = {0};
+  struct census_columns c;
   c.set = shoal_columns_new();
   const shoal_column *age = shoal_column_numeric(c.set, "age", NULL),
                      *hours = shoal_column_numeric(c.set, "hours", NULL);

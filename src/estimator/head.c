@@ -52,11 +52,13 @@ static shoal_out take_weights(const struct canned *c, struct shoal_graph *g, con
 
 /* ---- losses ---- */
 
-/* max(x, 0) - x * z + log(1 + exp(-|x|)) */
+/* max(x, 0) - x * z + log(1 + exp(-|x|)). By selections, as TensorFlow has it, not by Relu and Abs: those have no slope
+ * at 0, where models begin. */
 static shoal_out sigmoid_loss(struct shoal_graph *g, shoal_out logits, shoal_out labels) {
-  shoal_out most = build_op1(g, "Relu", logits), product = build_op2(g, "Mul", logits, labels);
-  shoal_out rest = build_op1(g, "Log1p", build_op1(g, "Exp", build_op1(g, "Neg", build_op1(g, "Abs", logits))));
-  return build_op2(g, "AddV2", build_op2(g, "Sub", most, product), rest);
+  shoal_out zero = build_op1(g, "ZerosLike", logits), above = build_op2(g, "GreaterEqual", logits, zero);
+  shoal_out most = build_op3(g, "SelectV2", above, logits, zero), product = build_op2(g, "Mul", logits, labels);
+  shoal_out less = build_op3(g, "SelectV2", above, build_op1(g, "Neg", logits), logits);
+  return build_op2(g, "AddV2", build_op2(g, "Sub", most, product), build_op1(g, "Log1p", build_op1(g, "Exp", less)));
 }
 
 static shoal_out each_loss(const struct canned *c, struct shoal_graph *g, shoal_out logits, shoal_out labels) {

@@ -1,5 +1,5 @@
 """The table that tests of estimators train on, and columns for it."""
-from cases import np
+import numpy as np
 
 RNG = np.random.default_rng(3)
 ROWS = 40

@@ -7,7 +7,7 @@ enum { MANY = 80, STEPS = 4 };
 
 /* The soft device holds all of their locks at once, and ThreadSanitizer's finder of deadlocks ends where a thread holds
  * more than 64. */
-const char *__tsan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "detect_deadlocks=0"; }
 
 /* Odd sizes, empty and one among them, and one of several pieces. */

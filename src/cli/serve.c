@@ -25,6 +25,7 @@ struct serve_flags {
   const char *name, *base_path, *config_file, *level;
   struct tls_flags tls;
   int64_t port, poll_s, retries, retry_us, grace_s, max_request, inter, intra;
+  int64_t config_poll_s;
   int64_t rest_port, rest_threads, rest_timeout_ms, rest_max_bytes;
   bool bind_all, batching;
   const char *batching_file;
@@ -80,25 +81,28 @@ static shoal_status serve(const struct serve_flags *f, const struct batch_parame
   shoal_status s = read_models(f, &models);
   if (!s) s = catch_signals();
   if (!s)
-    s = model_server_start(&(struct model_server_options){.models = &models,
-                                                          .catalog = {.poll_ms = f->poll_s * 1000,
-                                                                      .max_retries = (int)f->retries,
-                                                                      .retry_ms = f->retry_us / 1000,
-                                                                      .batching = f->batching ? batching : NULL,
-                                                                      .session = {.size = sizeof(shoal_session_options),
-                                                                                  .inter_op_threads = (int)f->inter,
-                                                                                  .intra_op_threads = (int)f->intra,
-                                                                                  .allow_soft_placement = true}},
-                                                          .host = tls || f->bind_all ? "[::]" : NULL,
-                                                          .port = (int)f->port,
-                                                          .tls = tls,
-                                                          .max_request_bytes = f->max_request,
-                                                          .rest_port = (int)f->rest_port,
-                                                          .rest_host = f->bind_all ? "[::]" : NULL,
-                                                          .rest_threads = (int)f->rest_threads,
-                                                          .rest_timeout_ms = f->rest_timeout_ms,
-                                                          .rest_max_bytes = f->rest_max_bytes},
-                           &server);
+    s = model_server_start(
+        &(struct model_server_options){.models = &models,
+                                       .catalog = {.poll_ms = f->poll_s * 1000,
+                                                   .max_retries = (int)f->retries,
+                                                   .retry_ms = f->retry_us / 1000,
+                                                   .config_file = f->config_poll_s ? f->config_file : NULL,
+                                                   .config_poll_ms = f->config_poll_s * 1000,
+                                                   .batching = f->batching ? batching : NULL,
+                                                   .session = {.size = sizeof(shoal_session_options),
+                                                               .inter_op_threads = (int)f->inter,
+                                                               .intra_op_threads = (int)f->intra,
+                                                               .allow_soft_placement = true}},
+                                       .host = tls || f->bind_all ? "[::]" : NULL,
+                                       .port = (int)f->port,
+                                       .tls = tls,
+                                       .max_request_bytes = f->max_request,
+                                       .rest_port = (int)f->rest_port,
+                                       .rest_host = f->bind_all ? "[::]" : NULL,
+                                       .rest_threads = (int)f->rest_threads,
+                                       .rest_timeout_ms = f->rest_timeout_ms,
+                                       .rest_max_bytes = f->rest_max_bytes},
+        &server);
   if (s) {
     models_config_release(&models);
     rpc_tls_free(tls);
@@ -140,6 +144,8 @@ int serve_main(int argc, char **argv) {
       {"model_base_path", "DIR", "its folder, in which each version is a folder whose name is a number",
        .text = &f.base_path},
       {"model_config_file", "FILE", "instead: several models, as a ModelServerConfig in text", .text = &f.config_file},
+      {"model_config_file_poll_wait_seconds", "N", "between looks whether that file has changed (default 0: none)",
+       .number = &f.config_poll_s, .max = MAX_SECONDS},
       {"file_system_poll_wait_seconds", "N", "between looks for new versions (default 1)", .number = &f.poll_s,
        .min = 1, .max = MAX_SECONDS},
       {"max_num_load_retries", "N", "of a version that cannot be loaded (default 5)", .number = &f.retries,

@@ -55,6 +55,8 @@ struct catalog {
   struct strmap models;   /* lock: name -> struct served_model * */
   struct reload *reloads; /* lock: first come, first */
   bool stopping;          /* lock */
+  int64_t reread_at;      /* the thread's: when the file is looked at again */
+  uint64_t config_hash;   /* the thread's: of its text as it was last read; 0: it could not be */
 };
 
 /* A version's number and the name of its folder. */
@@ -341,6 +343,34 @@ static bool wait_for_news(struct catalog *c) {
   return on;
 }
 
+static shoal_status hash_config(const struct catalog *c, uint64_t *out) {
+  char *text;
+  size_t n;
+  TRY(file_read(c->o.config_file, 0, &text, &n));
+  *out = hash_bytes(text, n, 0);
+  free(text);
+  return NULL;
+}
+
+/* Another configuration, where the file has changed. One that cannot be read is told of once, and changes nothing. */
+static void reread_config(struct catalog *c) {
+  struct models_config config = {0};
+  uint64_t hash = 0;
+  if (!c->o.config_file || clock_ns() < c->reread_at) return;
+  c->reread_at = clock_ns() + c->o.config_poll_ms * 1000000;
+  shoal_status s = hash_config(c, &hash);
+  if (hash == c->config_hash) {
+    shoal_status_free(s);
+    return;
+  }
+  c->config_hash = hash;
+  if (!s) s = models_config_read_file(&config, c->o.config_file);
+  if (!s) take_config(c, &config);
+  else LOGE("--model_config_file: %s", shoal_status_message(s));
+  models_config_release(&config);
+  shoal_status_free(s);
+}
+
 static void *attend(void *arg) {
   struct catalog *c = arg;
   pthread_setname_np(pthread_self(), "shoal-models");
@@ -348,6 +378,7 @@ static void *attend(void *arg) {
   while (wait_for_news(c)) {
     struct reload *r = next_reload(c);
     if (r) take_config(c, &r->config);
+    else reread_config(c);
     look_after_all(c);
     if (r) end_reload(r, check_served(c));
   }
@@ -395,6 +426,7 @@ shoal_status catalog_new(struct models_config *config, const struct catalog_opti
   cond_init(&c->news);
   take_config(c, config);
   look_after_all(c);
+  if (c->o.config_file) shoal_status_free(hash_config(c, &c->config_hash));
   shoal_status s = check_start(c);
   int err = s ? 0 : pthread_create(&c->thread, NULL, attend, c);
   if (err) s = ERRNO_STATUS(err, "no thread for models");

@@ -14,9 +14,11 @@
 struct catalog;
 
 struct catalog_options {
-  int64_t poll_ms;                         /* between looks at the folders; 0: 1000 */
-  int max_retries;                         /* of a version that cannot be loaded; below 0: 5 */
-  int64_t retry_ms;                        /* between them; 0: a minute */
+  int64_t poll_ms;         /* between looks at the folders; 0: 1000 */
+  int max_retries;         /* of a version that cannot be loaded; below 0: 5 */
+  int64_t retry_ms;        /* between them; 0: a minute */
+  const char *config_file; /* looked at again every config_poll_ms; NULL: never. Outlives the catalog */
+  int64_t config_poll_ms;
   const struct batch_parameters *batching; /* NULL: requests are run one by one. Outlives the catalog */
   shoal_session_options session;
 };

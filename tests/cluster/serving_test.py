@@ -229,6 +229,37 @@ model_config_list {{
 
 
 @in_folder
+def test_the_configuration_changes(folder):
+    half_plus(folder, 1)
+    config = os.path.join(folder, "models.config")
+
+    def write(text):
+        with open(config + ".new", "w") as f:
+            f.write(text)
+        os.rename(config + ".new", config)
+
+    def named(name):
+        return f'model_config_list {{ config {{ name: "{name}" base_path: "{folder}" }} }}'
+
+    def there(name):
+        try:
+            return c.states(name=name) == {1: "AVAILABLE"}
+        except grpc.RpcError:
+            return False
+
+    write(named("a"))
+    with Server(f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1") as s:
+        c = Client(s.port)
+        assert there("a")
+        write("nonsense")
+        cluster.until(lambda: "--model_config_file: " in s.said())
+        assert there("a")
+        write(named("b"))
+        cluster.until(lambda: there("b"))
+        assert not there("a")
+
+
+@in_folder
 def test_wrong_requests(folder):
     from tensorflow_serving.apis import predict_pb2
     half_plus(folder, 1)

@@ -120,6 +120,17 @@ static shoal_status open_shard(struct bundle *b, int shard, struct file_reader *
   return NULL;
 }
 
+/* Bytes with their checksum, piece by piece: what has come is summed while it is near. */
+static shoal_status read_summed(const struct file_reader *f, int64_t offset, char *to, size_t n, uint32_t *crc) {
+  enum { PIECE = 1 << 20 };
+  for (size_t at = 0; at < n; at += PIECE) {
+    size_t here = MIN(n - at, (size_t)PIECE);
+    TRY(file_reader_get(f, offset + (int64_t)at, to + at, here));
+    *crc = crc32c_extend(*crc, to + at, here);
+  }
+  return NULL;
+}
+
 static shoal_status read_values(struct bundle *b, const char *key, const struct bundle_entry *e, struct tensor *t) {
   struct file_reader *f;
   TRY(open_shard(b, e->shard, &f));
@@ -132,8 +143,7 @@ static shoal_status read_values(struct bundle *b, const char *key, const struct 
     if ((uint64_t)e->size != tensor_bytes(t))
       return STATUS(SHOAL_DATA_LOSS, "Invalid size in bundle entry: key %s; stored size %" PRId64 "; expected size %zu",
                     key, e->size, tensor_bytes(t));
-    TRY(file_reader_get(f, e->offset, t->data, (size_t)e->size));
-    crc = crc32c(t->data, (size_t)e->size);
+    TRY(read_summed(f, e->offset, t->data, (size_t)e->size, &crc));
   }
   if (crc32c_unmask(e->crc) != crc)
     return STATUS(SHOAL_DATA_LOSS,

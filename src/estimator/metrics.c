@@ -135,7 +135,10 @@ shoal_metric shoal_metric_root_mean_squared_error(shoal_graph *g, shoal_out labe
 /* How many (by weight) are `so` and `predicted`. */
 static struct total count_both(shoal_graph *g, const char *name, shoal_out so, shoal_out predicted, shoal_out weights) {
   shoal_out both = floats(g, build_op2(g, "LogicalAnd", so, predicted));
-  if (weights.node) both = build_op2(g, "Mul", both, weights_for(g, &both, weights));
+  if (weights.node) {
+    weights = weights_for(g, &both, weights); /* may change both's shape */
+    both = build_op2(g, "Mul", both, weights);
+  }
   graph_push_scope(g, name);
   struct total t = total_new(g, "count", shoal_reduce_sum(g, both), 0);
   graph_pop_scope(g);

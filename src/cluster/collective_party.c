@@ -255,7 +255,7 @@ static bool is_parcelled(const struct collective_member *m, const struct collect
 /* Windows cost two waits for the device, which small values take longer for than by way of the host's memory. The same
  * on all ranks: all get the same shape, or are refused. */
 static bool is_for_windows(const struct collective_member *m) {
-  enum { LEAST = 64 << 10 };
+  enum { LEAST = 512 << 10 };
   int64_t n = 0;
   shoal_status s = shape_elements(&m->shape, &n);
   shoal_status_free(s);

@@ -71,7 +71,7 @@ def in_one_task():
 
 def across_tasks():
     with Cluster(["--http_port=0", "--devices=CPU=2"], worker=["shoal"] * 2) as c:
-        compare(c, [(0, 0), (1, 0)], 30000, 1)  # windows, and what is too small for them
+        compare(c, [(0, 0), (1, 0)], 200000, 1)  # windows, and what is too small for them
         compare(c, [(0, 1), (1, 0)], 9 << 18, 3, steps=2)  # several chunks
         compare(c, [(t, d) for t in (0, 1) for d in (0, 1)], 4000, 5)
         assert counted(c, "windows")
@@ -87,7 +87,7 @@ def a_task_is_lost():
     """In the middle of steps: the others are told who, at once, and the group works again when it is back."""
     with Cluster(["--http_port=0", "--devices=CPU=2"], worker=["shoal"] * 2) as c:
         with tf.Graph().as_default(), tf.Session(c.target("worker", 0)) as s:
-            made = members("GPU", [(0, 0), (1, 0)], 30000, 1)
+            made = members("GPU", [(0, 0), (1, 0)], 200000, 2)  # the group that compare has
             s.run(made)
             threading.Timer(0.5, lambda: c.tasks["worker", 1].kill(signal.SIGKILL)).start()
             try:

@@ -70,6 +70,17 @@ def alone():
         assert learnt(p.stdout) == 400 and evaluated(d)[-1] == 400
 
 
+def six_steps():
+    """A job that tests itself: both workers come to the same decision; one that never gets better is begun anew."""
+    program = os.path.join(os.path.dirname(WIDE_DEEP), "six_steps")
+    for flags, said in ((["--target=0.6"], "stop: the target is reached"),
+                        (["--target=1", "--round_steps=20", "--patience=1"], "stop: it gets no better")):
+        p = subprocess.run([SHOAL, "launch", "--ps=1", "--workers=2", "--", program, *flags], text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, check=False)
+        assert p.returncode == 0 and p.stdout.count(said) == 2, p.stdout
+        assert "gets" not in said or p.stdout.count("train anew") == 2, p.stdout
+
+
 def task_pid(folder, job, index=0):
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -131,4 +142,4 @@ def kill_evaluator():
 
 if __name__ == "__main__":
     sys.exit(report([(f.__name__.replace("_", " "), f) for f in (
-        alone, all_roles, all_reduce, kill_chief, kill_worker, kill_ps, kill_evaluator)]))
+        alone, six_steps, all_roles, all_reduce, kill_chief, kill_worker, kill_ps, kill_evaluator)]))

@@ -267,7 +267,8 @@ int main(int argc, char **argv) {
   shoal_out logits = logits_of(g, &training, &columns, &labels);
   shoal_sharing_end(g, copies);
   shoal_sharing_begin(g, copies); /* the same variables over the other data */
-  j.share = shoal_accuracy(g, logits_of(g, &testing, &columns, &test_labels), test_labels);
+  shoal_out test_logits = logits_of(g, &testing, &columns, &test_labels);
+  j.share = shoal_accuracy(g, test_logits, test_labels);
   shoal_sharing_end(g, copies);
   shoal_sharing_free(copies);
   shoal_optimizer adagrad = shoal_adagrad(learning_rate);

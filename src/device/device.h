@@ -102,7 +102,8 @@ struct device_ops { /* but for free(), not asked of devices whose memory is the 
   /* (optional, all or none) From begin to end what this thread queues is kept instead of done, with the memory it takes
    * meanwhile; values it makes have no contents. The gate is shut (device/gate.h). from_host takes the bytes at once,
    * and what it reads again in a replay is in `feeds`; to_host_at_end is for the end of each replay. A replay queues
-   * all of it, after what was queued before; the one before it is over. On an error free() is all that may follow. */
+   * all of it, after what was queued before, which may be replays of the same. On an error free() is all that may
+   * follow. */
   shoal_status (*capture_begin)(struct device *d, struct device_capture **out);
   shoal_status (*capture_end)(struct device *d, struct device_capture *c);
   shoal_status (*replay)(struct device *d, struct device_capture *c);
@@ -141,9 +142,9 @@ struct device_type {
   const struct device_ops *ops;
   const struct device_kernels *kernels; /* NULL: none */
   const struct kernel_def *(*more_kernels)(
-      const struct op *op); /* (optional) asked for ops that are not in the table */
-  int (*count)(int asked);  /* how many cards a task has when so many were asked for; asked -1: nothing was said */
-  const char *(*why_none)(void);  /* (optional) why there are none here: a constant */
+      const struct op *op);      /* (optional) asked for ops that are not in the table */
+  int (*count)(int asked);       /* how many cards a task has when so many were asked for; asked -1: nothing was said */
+  const char *(*why_none)(void); /* (optional) why there are none here: a constant */
   const char *(*why_apart)(void); /* (optional) why merge_across has no library here: a constant; NULL: it has */
   /* (optional) Sets d->impl and d->description; and d->memory_limit, where that is 0. */
   shoal_status (*start)(struct device *d, const struct device_options *o);

@@ -69,8 +69,8 @@ static bool is_array(const struct zip_entry *e, const char *name) {
 
 /* The entry of that name; without one, the only one there is. */
 static shoal_status find_entry(const struct zip_file *z, const char *name, struct zip_entry *out) {
-  size_t at;
-  unsigned n;
+  size_t at = 0;
+  unsigned n = 0;
   bool found = false;
   struct text there = {0};
   shoal_status s = find_directory(z, &at, &n);
@@ -117,7 +117,7 @@ static shoal_status decode_entry(const struct zip_file *z, const struct zip_entr
 
 shoal_status npz_read(const char *path, const char *name, struct tensor *out) {
   char *data;
-  struct zip_entry e;
+  struct zip_entry e = {0};
   struct zip_file z;
   TRY(file_read(path, 0, &data, &z.n));
   z.at = (const uint8_t *)data;

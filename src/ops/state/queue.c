@@ -616,6 +616,7 @@ void queue_dequeue_many(struct queue *q, int64_t n, bool up_to, struct cancel *c
     return;
   }
   a->cancel = NULL;
+  a->finished = true; /* nothing was asked for */
   finish(a);
 }
 

@@ -42,7 +42,11 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import op_def_library
 
 __all__ = ["op", "graph", "feed", "R", "V", "const", "apply", "tf", "np", "DT", "FLOATS", "INTS", "NUMBERS", "REALS",
-           "COMPLEX", "ALL"]
+           "COMPLEX", "ALL", "X86"]
+
+# Elsewhere TensorFlow's build fuses multiplications with additions, and has other kernels, or none, for a few cases. Ours
+# are the same everywhere.
+X86 = platform.machine() == "x86_64"
 
 FLOATS = [tf.float32, tf.float64, tf.float16, tf.bfloat16]
 INTS = [tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32, tf.uint64]

@@ -60,7 +60,7 @@ for name in ("Igamma", "Igammac"):
     op(name, {"a": V([0, -1, 1, NAN, 1]), "x": V([1, 1, -1, 1, NAN])}, dtypes=[tf.float32, tf.float64])
 for name in ("Igamma", "IgammaGradA"):
     op(name, {"a": V([NAN, -1, 0, -INF]), "x": V([0, 0, 0, 0])}, dtypes=[tf.float32, tf.float64], name="outside")
-op("Zeta", {"x": V([INF, INF, 2, 3.5]), "q": V([2, -1, INF, INF])}, dtypes=[tf.float32, tf.float64], name="outside")
+op("Zeta", {"x": V([INF, INF, 2, 3.5]), "q": V([2, -1 if X86 else 3, INF, INF])}, dtypes=[tf.float32, tf.float64], name="outside")
 op("IgammaGradA", {"a": R(30, lo=0.2, hi=20), "x": R(30, lo=0.2, hi=20)}, dtypes=[tf.float32, tf.float64], tol=1e-4)
 op("RandomGammaGrad", {"alpha": R(30, lo=0.2, hi=8), "sample": R(30, lo=0.1, hi=8)}, dtypes=[tf.float32, tf.float64], tol=1e-4)
 pairs("Zeta", [tf.float32, tf.float64], names=("x", "q"), lo=1.2, hi=6, tol=1e-5, grad=["q"])

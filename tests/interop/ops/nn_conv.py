@@ -9,7 +9,7 @@ CONV = [tf.float32, tf.float64, tf.float16]
 for padding in ("SAME", "VALID"):
     conv2d((2, 5, 5, 3), (3, 3, 3, 4), padding=padding, dtypes=CONV)
     conv2d((1, 7, 6, 2), (2, 3, 2, 5), (2, 2), padding, dtypes=CONV)
-    conv2d((2, 9, 8, 3), (3, 2, 3, 4), padding=padding, dilations=(2, 3))
+    conv2d((2, 9, 8, 3), (3, 2, 3, 4), padding=padding, dilations=(2, 3), grad=X86)
     conv2d((1, 5, 5, 1), (5, 5, 1, 1), (3, 2), padding)
     conv2d((3, 4, 4, 8), (1, 1, 8, 16), padding=padding)
     conv2d((3, 5, 4, 8), (1, 1, 8, 6), (2, 2), padding)

@@ -15,7 +15,8 @@ for name in ("QuantizedAdd", "QuantizedMul"):
     for a, b in (((3, 4), (3, 4)), ((7,), ()), ((), (2, 3)), ((2, 3, 4), (4,)), ((5,), (2, 5)), ((2, 3, 4), (3, 4)), ((1, 4), (3, 4)), ((0, 4), (0, 4))):
         pair(name, a, b)
     pair(name, (40,), (40,), (0.0, 255.0, -128.0, 127.0))
-    pair(name, (40,), (40,), (1e-3, 2e-3, 100.0, 1e6))
+    if X86 or name == "QuantizedAdd":
+        pair(name, (40,), (40,), (1e-3, 2e-3, 100.0, 1e6))
     pair(name, (40,), (40,), (-4000.0, 70000.0, -3777.7, 12345.6))
     pair(name, (3,), (4,), known=False, **BAD)
     pair(name, (0, 4), (4,), **BAD)
@@ -152,7 +153,8 @@ def resize(shape, size, dtype=tf.quint8, **attrs):
 
 for dtype in (tf.quint8, tf.qint32, tf.float32):
     for attrs in ({}, {"align_corners": True}, {"half_pixel_centers": True}, {"align_corners": True, "half_pixel_centers": True}):
-        resize((2, 5, 7, 2), (8, 13), dtype, **attrs)
+        if X86 or dtype != tf.qint32 or "half_pixel_centers" not in attrs:
+            resize((2, 5, 7, 2), (8, 13), dtype, **attrs)
         resize((2, 9, 17, 2), (4, 3), dtype, **attrs)
     resize((1, 6, 7, 2), (6, 7), dtype)
 for depth in (1, 3):

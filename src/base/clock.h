@@ -26,7 +26,10 @@ static inline int64_t wall_nanos(void) {
   return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
-/* ms from now; 0 or less is never. */
-static inline int64_t deadline_after_ms(int64_t ms) { return ms <= 0 ? DEADLINE_NEVER : clock_ns() + ms * 1000000; }
+/* ms from now; 0 or less is never, and so is what no clock will see. */
+static inline int64_t deadline_after_ms(int64_t ms) {
+  int64_t now = clock_ns();
+  return ms <= 0 || ms > (DEADLINE_NEVER - now) / 1000000 ? DEADLINE_NEVER : now + ms * 1000000;
+}
 
 #endif

@@ -150,7 +150,7 @@ static shoal_status read_array(const struct npy_header *h, const char *from, siz
   if (!dtype) return UNIMPLEMENTED("elements of NumPy's type %c%lld", h->kind, (long long)h->width);
   int64_t n, bytes;
   TRY(shape_elements(&h->shape, &n));
-  int64_t width = h->kind == 'U' ? 4 * h->width : h->width;
+  int64_t width = h->kind == 'U' ? 4 * MIN(h->width, INT32_MAX) : h->width;
   if (h->width > INT32_MAX || mul_overflows(n, width, &bytes) || (uint64_t)bytes > left ||
       (!width && n > MAX_HEADER)) /* empty strings take no room in the file */
     return STATUS(SHOAL_DATA_LOSS, "cut short: %zu bytes of elements are there", left);

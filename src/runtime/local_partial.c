@@ -94,6 +94,8 @@ shoal_status local_partial_run(shoal_session *base, const char *handle, const st
   struct local_session *s = local_session_of(base);
   bool all = false;
   for (int i = 0; i < sig->n_fetches; i++) fetches[i] = NULL;
+  for (int i = 0; i < sig->n_feeds; i++)
+    if (!feeds[i]) return INVALID("The tensor returned for feed %s was NULL", sig->feeds[i]);
   pthread_mutex_lock(&s->lock);
   struct local_partial *p = strmap_get(&s->partials, handle);
   shoal_status status =

@@ -99,8 +99,8 @@ static shoal_status check_made(const struct kernel_ctx *ctx, const struct shape 
 
 static shoal_status own_run(struct kernel_ctx *ctx) {
   struct own_state *s = ctx->state;
-  TRY(ctx_error(ctx, s->kernel->run((shoal_op_run *)(void *)ctx, s->of_user)));
-  return ctx_error(ctx, check_made(ctx, s->promised));
+  TRY(s->kernel->run((shoal_op_run *)(void *)ctx, s->of_user));
+  return check_made(ctx, s->promised);
 }
 
 static struct kernel_ctx *ctx_of(shoal_op_run *r) { return (struct kernel_ctx *)(void *)r; }

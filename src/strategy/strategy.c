@@ -82,7 +82,7 @@ static shoal_status check_tensorflow(const shoal_strategy_options *o) {
 static shoal_status make(const shoal_strategy_options *options, struct shoal_strategy **out) {
   struct device_spec task_device = {0};
   shoal_strategy_options o = {0};
-  TRY(OPTIONS_TAKE(shoal_strategy_options, bucket_kib, &o, options));
+  TRY(OPTIONS_TAKE(shoal_strategy_options, keras_steps_per_epoch, &o, options));
   if (o.gradients != SHOAL_REDUCE_MEAN && o.gradients != SHOAL_REDUCE_SUM)
     return INVALID("gradients are reduced by SHOAL_REDUCE_MEAN or SHOAL_REDUCE_SUM, not by %d", (int)o.gradients);
   TRY(check_tensorflow(&o));

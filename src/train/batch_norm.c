@@ -186,7 +186,7 @@ static void make_moving(struct norm_layer *n, shoal_dims shape) {
 shoal_out shoal_batch_norm(shoal_graph *g, shoal_out x, shoal_out training, const char *name,
                            const shoal_batch_norm_options *options) {
   shoal_batch_norm_options o = {0};
-  GRAPH_TRY(g, OPTIONS_TAKE(shoal_batch_norm_options, epsilon, &o, options), (shoal_out){0});
+  GRAPH_TRY(g, OPTIONS_TAKE(shoal_batch_norm_options, zero_gamma, &o, options), (shoal_out){0});
   if (graph_error(g)) return (shoal_out){0};
   GRAPH_TRY(g, check(x, training, &o), (shoal_out){0});
   struct shape s = out_shape(x);

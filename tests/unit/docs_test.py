@@ -279,7 +279,7 @@ def test_cmake_package():
     with tempfile.TemporaryDirectory() as folder:
         prefix = installed(folder)
         with open(os.path.join(folder, "CMakeLists.txt"), "w") as f:
-            f.write("cmake_minimum_required(VERSION 3.22)\nproject(user C)\nfind_package(shoal REQUIRED)\n"
+            f.write("cmake_minimum_required(VERSION 3.22)\nproject(user C)\nfind_package(shoal 0.1 REQUIRED)\n"
                     f"foreach(kind shared static)\nadd_executable(hello_${{kind}} {ROOT}/examples/hello.c)\n"
                     "target_link_libraries(hello_${kind} PRIVATE shoal::${kind})\nendforeach()\n")
         sh("cmake", "-S", folder, "-B", os.path.join(folder, "b"), f"-DCMAKE_PREFIX_PATH={prefix}")

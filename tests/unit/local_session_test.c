@@ -40,6 +40,8 @@ static void refused_call_feeds_nothing(void **state) {
   shoal_tensor *in[] = {scalar(3), scalar(5)}, *out[2];
   ASSERT_FAILS(shoal_session_partial_run(s, handle, feeds, in, 1, fetches + 1, out, 1), SHOAL_INVALID_ARGUMENT,
                "can't be computed from the feeds");
+  ASSERT_FAILS(shoal_session_partial_run(s, handle, feeds, (shoal_tensor *[]){NULL}, 1, fetches, out, 1),
+               SHOAL_INVALID_ARGUMENT, "feed a:0 was NULL");
   ASSERT_OK(shoal_session_partial_run(s, handle, feeds, in, 1, fetches, out, 1));
   assert_true(take(out[0]) == 6);
   ASSERT_FAILS(shoal_session_partial_run(s, handle, feeds, in, 1, fetches + 1, out, 1), SHOAL_INVALID_ARGUMENT,

@@ -197,6 +197,7 @@ static void no_sizes(void **state) {
     char text[128];
     snprintf(text, sizeof text, "%s has ", u->name);
     ASSERT_FAILS(give(u, u->size, 3, 0), SHOAL_INVALID_ARGUMENT, text);
+    ASSERT_FAILS(give(u, u->size, sizeof(size_t) + 1, 0), SHOAL_INVALID_ARGUMENT, text);
     ASSERT_FAILS(give(u, u->size, (size_t)1 << 30, 0), SHOAL_INVALID_ARGUMENT, text);
     shoal_status e = give(u, u->size, 0, 0);
     if (u->give == op) assert_non_null(strstr(shoal_status_message(e), "has no size"));

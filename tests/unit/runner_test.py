@@ -95,6 +95,11 @@ def test_no_such_call_here():
     assert p.returncode == 0, p.stdout
 
 
+def test_layers():
+    p = subprocess.run([os.path.join(ROOT, "tools", "layers.py")], stdout=subprocess.PIPE, text=True, check=False)
+    assert p.returncode == 0, p.stdout
+
+
 def test_fields_by_bare_numbers():
     source = """void f(struct text *t, struct wire_field f) {
           wire_add_uint(t, 3, 1);

@@ -3,9 +3,10 @@
  *
  *   shoal_columns *c = shoal_columns_new();
  *   const shoal_column *age = shoal_column_numeric(c, "age", NULL);
- *   const shoal_column *job = shoal_column_vocabulary(c, "job", SHOAL_OPTIONS(shoal_vocabulary, .words = jobs, .n =
- * 3)); const shoal_column *deep[] = {age, shoal_column_embedding(c, job, SHOAL_OPTIONS(shoal_embedding_options,
- *                                                                                  .dimension = 8))};
+ *   const shoal_column *job =
+ *       shoal_column_vocabulary(c, "job", SHOAL_OPTIONS(shoal_vocabulary, .words = jobs, .n = 3));
+ *   const shoal_column *deep[] = {
+ *       age, shoal_column_embedding(c, job, SHOAL_OPTIONS(shoal_embedding_options, .dimension = 8))};
  *   shoal_out x = shoal_input_layer(g, features, 2, deep, 2, NULL);
  *
  * Columns belong to their set, which keeps the first mistake, as graphs do: whoever uses columns of a set with a

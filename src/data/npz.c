@@ -1,9 +1,10 @@
 /* NumPy's archives (.npz): a ZIP file with an array in each entry; see npy.h.
  *
- *   end      u32 "PK\5\6", 6 bytes, u16 entries, u32 size, u32 offset of the directory, u16 length of a comment,
- * comment entry    u32 "PK\1\2", ..., u16 method at 10, u32 CRC at 16, packed size at 20, size at 24, u16 lengths of
- * name, extra and comment at 28, 30 and 32, u32 offset of the entry's own header at 42, name from 46 on header   u32
- * "PK\3\4", ..., u16 lengths of name and extra at 26 and 28, both from 30 on, then the packed bytes
+ *   end      u32 "PK\5\6", 6 bytes, u16 entries, u32 size, u32 offset of the directory, u16 comment's length
+ *   entry    u32 "PK\1\2", u16 method at 10, u32 CRC at 16, packed size at 20, size at 24,
+ *            u16 lengths of name, extra and comment at 28, 30 and 32,
+ *            u32 offset of the entry's own header at 42, name from 46 on
+ *   header   u32 "PK\3\4", u16 lengths of name and extra at 26 and 28, both from 30 on, then the packed bytes
  *
  * The directory at the end is believed within the file's bounds; ZIP64's numbers and encryption are refused. */
 #include <limits.h>

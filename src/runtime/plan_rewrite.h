@@ -4,8 +4,8 @@
  *   step     what one task runs of a step: all of them, with what its own devices have kernels for
  *   body     a function's that is not inlined: the same
  *   abroad   a whole step, before a master cuts it: its tasks may be TensorFlow's, which do not know our own ops, and
- *            what cards have is known to their tasks alone. Constants are computed here, once for all of them; the
- * tasks that are ours rewrite their parts again ("step", without folding)
+ *            what cards have is known to their tasks alone. Constants are computed here, once for all of
+ *            them; the tasks that are ours rewrite their parts again ("step", without folding)
  *
  * off: names of rewrites not to do (rewrite_options'), from a session's options or by plan_rewrites_off. */
 #ifndef RUNTIME_PLAN_REWRITE_H

@@ -7,8 +7,9 @@
  *   signatures_find(t, key, NULL, &asker, &s)     SIGNATURE_KEPT: a reference in s
  *                                                 SIGNATURE_AWAITED: asker->tell will be called
  *                                                 SIGNATURE_ABSENT: make a work (what it takes may be refused), and
- *   signatures_find(t, key, &work, &asker, &s)    as above, somebody may have been quicker; now ABSENT says that the
- * work is entered and the asker waits for it: compile, and in the end signatures_end(t, &work, s, err) tells all askers
+ *   signatures_find(t, key, &work, &asker, &s)    as above, somebody may have been quicker; now ABSENT says
+ *                                                 that the work is entered and the asker waits for it: compile,
+ *   signatures_end(t, &work, s, err)              and in the end this tells all askers
  *
  * Nothing here waits. Askers and works live in their owners' memory. */
 #ifndef RUNTIME_SIGNATURES_H

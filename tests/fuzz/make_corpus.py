@@ -3,6 +3,7 @@
 The seeds are kept in the tree; this says where they came from, and makes new ones when the targets change.
 """
 import gzip
+import io
 import os
 import re
 import socket
@@ -437,6 +438,19 @@ def images_idx():
     put("idx_fuzz", "packed", gzip.compress(data, mtime=0))
 
 
+def arrays():
+    for name, value in {"floats": np.arange(6, dtype=np.float32).reshape(2, 3), "turned": np.asfortranarray(np.ones((2, 2))),
+                        "swapped": np.array([1, 2], ">i4"), "bytes": np.array([b"a", b"bc"]), "words": np.array(["\u00fc", "x"]),
+                        "one": np.int64(7), "complex": np.array([1j], np.complex64), "none": np.zeros((0, 3), bool)}.items():
+        file = io.BytesIO()
+        np.save(file, value)
+        put("npy_fuzz", name, b"\0" + file.getvalue())
+    for name, save in {"stored": np.savez, "packed": np.savez_compressed}.items():
+        file = io.BytesIO()
+        save(file, x=np.arange(5))
+        put("npy_fuzz", name, b"\1" + file.getvalue())
+
+
 def slices():
     with tf.Graph().as_default(), tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "v1")
@@ -471,7 +485,7 @@ def saved_models():
 
 
 for make in (graphs, functions, tensors, bundles, examples, images, patterns, requests, clusters, frames,
-             connections, message_types, records, texts, images_idx, vectors, slices, rest,
+             connections, message_types, records, texts, images_idx, vectors, arrays, slices, rest,
              saved_models):
     if len(sys.argv) < 2 or sys.argv[1] == make.__name__:
         make()

@@ -131,7 +131,8 @@ static shoal_status read_summed(const struct file_reader *f, int64_t offset, cha
   return NULL;
 }
 
-static shoal_status read_values(struct bundle *b, const char *key, const struct bundle_entry *e, struct tensor *t) {
+static shoal_status read_values(struct bundle *b, const char *key, size_t n, const struct bundle_entry *e,
+                                struct tensor *t) {
   struct file_reader *f;
   TRY(open_shard(b, e->shard, &f));
   uint32_t crc = 0;
@@ -141,8 +142,9 @@ static shoal_status read_values(struct bundle *b, const char *key, const struct 
     TRY(bundle_get_variants(f, e->offset, e->size, t, &crc));
   } else {
     if ((uint64_t)e->size != tensor_bytes(t))
-      return STATUS(SHOAL_DATA_LOSS, "Invalid size in bundle entry: key %s; stored size %" PRId64 "; expected size %zu",
-                    key, e->size, tensor_bytes(t));
+      return STATUS(SHOAL_DATA_LOSS,
+                    "Invalid size in bundle entry: key %.*s; stored size %" PRId64 "; expected size %zu", (int)n, key,
+                    e->size, tensor_bytes(t));
     TRY(read_summed(f, e->offset, t->data, (size_t)e->size, &crc));
   }
   if (crc32c_unmask(e->crc) != crc)
@@ -154,23 +156,26 @@ static shoal_status read_values(struct bundle *b, const char *key, const struct 
   return NULL;
 }
 
-/* Memory for a tensor, once the file is known to hold as much. */
-static shoal_status read_entry(struct bundle *b, const char *key, const struct bundle_entry *e, struct tensor *out) {
+/* Memory for a tensor, once the file is known to hold as much. The key may be a tensor's string, which has no end. */
+static shoal_status read_entry(struct bundle *b, const char *key, size_t n, const struct bundle_entry *e,
+                               struct tensor *out) {
   int64_t elements;
   size_t bytes;
   TRY(tensor_bytes_for(e->dtype, &e->shape, &elements, &bytes));
-  if (e->dtype == SHOAL_RESOURCE) return UNIMPLEMENTED("key %s: a resource cannot be restored", key);
+  if (e->dtype == SHOAL_RESOURCE) return UNIMPLEMENTED("key %.*s: a resource cannot be restored", (int)n, key);
   bool plain = dtype_plain(e->dtype);
   /* A string takes a byte of length at least, a variant five. */
   if (e->size < 0 || (plain ? bytes != (uint64_t)e->size : elements > e->size))
-    return STATUS(SHOAL_DATA_LOSS, "Invalid size in bundle entry: key %s; stored size %" PRId64 "; expected size %s%zu",
-                  key, e->size, plain ? "" : "is at least ", plain ? bytes : (size_t)elements);
+    return STATUS(SHOAL_DATA_LOSS,
+                  "Invalid size in bundle entry: key %.*s; stored size %" PRId64 "; expected size %s%zu", (int)n, key,
+                  e->size, plain ? "" : "is at least ", plain ? bytes : (size_t)elements);
   struct file_reader *f;
   TRY(open_shard(b, e->shard, &f));
   if (e->offset < 0 || e->offset > f->size || e->size > f->size - e->offset)
-    return STATUS(SHOAL_OUT_OF_RANGE, "Read less bytes than requested: key %s of checkpoint %s", key, b->prefix);
+    return STATUS(SHOAL_OUT_OF_RANGE, "Read less bytes than requested: key %.*s of checkpoint %s", (int)n, key,
+                  b->prefix);
   TRY(tensor_new(out, e->dtype, &e->shape));
-  shoal_status s = read_values(b, key, e, out);
+  shoal_status s = read_values(b, key, n, e, out);
   if (s) tensor_release(out);
   return s;
 }
@@ -206,7 +211,7 @@ static shoal_status gather(struct bundle *b, const char *key, size_t n, const st
     s = slice_shape(&e->slices.at[i], &e->shape, &shape);
     if (!s && (!shape_equal(&shape, &pe.shape) || pe.dtype != e->dtype))
       s = STATUS(SHOAL_DATA_LOSS, "A slice of %.*s has another shape or type than its tensor", (int)n, key);
-    if (!s) s = read_entry(b, key, &pe, &t);
+    if (!s) s = read_entry(b, key, n, &pe, &t);
     bundle_entry_release(&pe);
     TRY(s);
     slice_copy(&e->shape, &e->slices.at[i], &t, want, out);
@@ -218,13 +223,13 @@ static shoal_status gather(struct bundle *b, const char *key, size_t n, const st
 
 static shoal_status read_part(struct bundle *b, const char *key, size_t n, const struct bundle_entry *e,
                               const struct slice *want, struct tensor *out) {
-  if (!e->slices.n && slice_is_whole(want, &e->shape)) return read_entry(b, key, e, out);
+  if (!e->slices.n && slice_is_whole(want, &e->shape)) return read_entry(b, key, n, e, out);
   struct shape shape;
   TRY(slice_shape(want, &e->shape, &shape));
   if (!e->slices.n) {
     struct tensor whole;
     struct slice all = slice_whole(e->shape.rank);
-    TRY(read_entry(b, key, e, &whole));
+    TRY(read_entry(b, key, n, e, &whole));
     shoal_status s = tensor_new(out, e->dtype, &shape);
     if (!s) slice_copy(&e->shape, &all, &whole, want, out);
     tensor_release(&whole);

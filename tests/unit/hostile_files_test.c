@@ -135,6 +135,28 @@ static void test_bundle_overlap(void **state) {
   free(prefix);
 }
 
+/* A key without an end, as strings of tensors are, in the words about an entry that its file is too short for. */
+static void test_bundle_key_in_words(void **state) {
+  char *prefix = in_dir("short"), *data = mem_printf("%s.data-00000-of-00001", prefix), *key = mem_alloc(40);
+  struct bundle_writer w;
+  struct tensor t;
+  memset(key, 'k', 40);
+  ASSERT_OK(tensor_new_dims(&t, SHOAL_FLOAT32, 1, (int64_t[]){4}));
+  memset(t.data, 0, 16);
+  ASSERT_OK(bundle_writer_open(&w, prefix));
+  ASSERT_OK(bundle_writer_add(&w, key, 20, &t));
+  ASSERT_OK(bundle_writer_finish(&w));
+  assert_int_equal(truncate(data, 8), 0);
+  tensor_release(&t);
+  struct bundle b;
+  ASSERT_OK(bundle_open(&b, prefix));
+  ASSERT_FAILS(bundle_read(&b, key, 20, &t), SHOAL_OUT_OF_RANGE, "key kkkkkkkkkkkkkkkkkkkk of checkpoint");
+  bundle_close(&b);
+  free(key);
+  free(data);
+  free(prefix);
+}
+
 /* The index of a bundle is in memory as long as the bundle is open, and in the account. */
 static void test_index_is_counted(void **state) {
   enum { KEYS = 64, LENGTH = 64 << 10 };
@@ -306,9 +328,13 @@ static void test_gif_of_thin_frames(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_keys_that_repeat),   cmocka_unit_test(test_bundle_overlap),
-      cmocka_unit_test(test_index_is_counted),   cmocka_unit_test(test_merge_is_counted),
-      cmocka_unit_test(test_slice_messages),     cmocka_unit_test(test_v1),
+      cmocka_unit_test(test_keys_that_repeat),
+      cmocka_unit_test(test_bundle_overlap),
+      cmocka_unit_test(test_bundle_key_in_words),
+      cmocka_unit_test(test_index_is_counted),
+      cmocka_unit_test(test_merge_is_counted),
+      cmocka_unit_test(test_slice_messages),
+      cmocka_unit_test(test_v1),
       cmocka_unit_test(test_gif_of_thin_frames),
   };
   return cmocka_run_group_tests(tests, make_dir, drop_dir);

@@ -22,12 +22,15 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/vec.h"
+#include "rpc/address.h"
 #include "rpc/bind.h"
 #include "rpc/body.h"
 #include "rpc/http1_parse.h"
 #include "rpc/limits.h"
 
-/* LOOK_MS: between looks at who is late. HEAD_S: for a head, from its first byte. IDLE_S: between requests. */
+/* LOOK_MS: between looks at who is late. HEAD_S: for a head, from its first byte. IDLE_S: between requests. SILENT_S:
+ * in the middle of a body, before it makes room for others. SLOWEST: bytes a second of a body that has had its time.
+ * SMALL_ANSWER: what everybody may have, whatever others have not read. */
 enum {
   MAX_BODY = 256 << 20,
   SCRATCH = 64 << 10,
@@ -36,20 +39,27 @@ enum {
   HEAD_S = 20,
   IDLE_S = 300,
   LAST_S = 2,
+  SILENT_S = 10,
+  SLOWEST = 16 << 10,
+  SMALL_ANSWER = 64 << 10,
   PATH = 2048
 };
 
 struct visit {
   struct http1 *server;
+  struct rpc_address *from;
   int fd;
   enum visit_state { VISIT_HEAD, VISIT_BODY, VISIT_WORK, VISIT_ANSWER, VISIT_LAST } state;
   int64_t until;    /* when it has had its time */
+  int64_t began;    /* the body */
+  int64_t heard;    /* the last of it */
   struct text in;   /* the head as it comes; what came behind a request */
   struct text head; /* of the request that is worked on: request points into it */
   struct http1_head request;
   struct http1_chunks chunks;
   struct rpc_body body;
   struct budget held;
+  size_t unpacked; /* taken of it beside the body */
   struct http1_answer answer;
   struct text answer_head;
   size_t sent;    /* of both */
@@ -92,13 +102,14 @@ static void visit_free(struct visit *v) {
   h->visits.at[v->place]->place = v->place;
   h->visits.n--;
   close(v->fd);
-  if (v->counted) budget_give(rpc_budget(RPC_MAX_UNREAD_BYTES), v->counted);
+  if (v->counted) budget_give(&v->from->unread, v->counted);
   rpc_body_release(&v->body);
   text_release(&v->in);
   text_release(&v->head);
   text_release(&v->answer.body);
   text_release(&v->answer_head);
-  budget_give(rpc_budget(RPC_MAX_CONNECTIONS), 1);
+  budget_give(&v->from->connections, 1);
+  rpc_address_unref(v->from);
   v->gone = true;
   v->next = h->gone;
   h->gone = v;
@@ -106,8 +117,15 @@ static void visit_free(struct visit *v) {
 
 static void wait_for_head(struct visit *v) {
   v->state = VISIT_HEAD;
-  v->until = clock_ns() + (int64_t)IDLE_S * 1000000000;
+  v->until = clock_ns() + (int64_t)(v->in.n ? HEAD_S : IDLE_S) * 1000000000;
   watch(v, EPOLLIN);
+}
+
+/* A body goes on: it has --request_timeout for its next byte, and as long beside what it takes to come slowly. */
+static void hear_body(struct visit *v) {
+  int64_t patience = rpc_limit_ns(RPC_REQUEST_TIMEOUT);
+  v->heard = clock_ns();
+  v->until = MIN(v->heard, v->began + (int64_t)(v->body.size / SLOWEST) * 1000000000) + patience;
 }
 
 static void wait_for_end(struct visit *v) {
@@ -146,12 +164,20 @@ static const char *reason(int code) {
 
 static bool flush(struct visit *v);
 
+static void let_go(struct visit *v) {
+  rpc_body_release(&v->body);
+  budget_give(&v->held, v->unpacked);
+  v->unpacked = 0;
+}
+
 /* Begins to send v->answer. */
 static void answer(struct visit *v) {
-  rpc_body_release(&v->body);
+  let_go(v);
   v->body.budget = &v->held;
   size_t n = v->answer.body.n;
-  if (!budget_take(rpc_budget(RPC_MAX_UNREAD_BYTES), n)) {
+  if (n <= SMALL_ANSWER) {
+    budget_force(&v->from->unread, n);
+  } else if (!budget_take(&v->from->unread, n)) {
     text_release(&v->answer.body);
     v->answer = (struct http1_answer){0};
     v->server->o.refuse(v->server->o.arg, 503,
@@ -164,6 +190,7 @@ static void answer(struct visit *v) {
             "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nX-Content-Type-Options: nosniff\r\n%s\r\n",
             v->answer.code, reason(v->answer.code), v->answer.type ? v->answer.type : "text/plain", v->answer.body.n,
             v->keep ? "" : "Connection: close\r\n");
+  if (slice_is(v->request.method, "HEAD")) text_release(&v->answer.body); /* it would be read as the next answer */
   v->sent = 0;
   v->state = VISIT_ANSWER;
   v->until = clock_ns() + rpc_limit_ns(RPC_UNREAD_TIMEOUT);
@@ -179,6 +206,12 @@ static void refused(struct visit *v, int code, const char *words) {
 
 /* ---- requests ---- */
 
+bool http1_unpacks(const struct http1_request *r, size_t bytes) {
+  if (!budget_take(&r->of->held, bytes)) return false;
+  r->of->unpacked += bytes;
+  return true;
+}
+
 static void work(void *arg) {
   struct visit *v = arg;
   struct http1 *h = v->server;
@@ -191,7 +224,7 @@ static void work(void *arg) {
                 &v->answer);
   else if (!http1_path(v->request.target, path, sizeof path))
     h->o.refuse(h->o.arg, 400, "the request's target is no path", &v->answer);
-  else h->o.handle(h->o.arg, &(struct http1_request){v->request.method, path, {data, size}}, &v->answer);
+  else h->o.handle(h->o.arg, &(struct http1_request){v->request.method, path, {data, size}, v}, &v->answer);
   shoal_status_free(s);
   pthread_mutex_lock(&h->lock);
   v->next = h->done;
@@ -279,7 +312,8 @@ static bool take_head(struct visit *v) {
   if (r->expects && r->length && send(v->fd, go_on, sizeof go_on - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
     LOGD("a client that expects 100 has not read: %m");
   v->state = VISIT_BODY;
-  v->until = clock_ns() + rpc_limit_ns(RPC_REQUEST_TIMEOUT);
+  v->began = clock_ns();
+  hear_body(v);
   return true;
 }
 
@@ -301,7 +335,7 @@ static bool read_some(struct visit *v) {
   if (n <= 0) return false;
   if (v->state == VISIT_LAST) return true;
   if (v->state == VISIT_BODY && !v->in.n) {
-    v->until = clock_ns() + rpc_limit_ns(RPC_REQUEST_TIMEOUT);
+    hear_body(v);
     size_t taken = take_body(v, h->scratch, (size_t)n);
     if (taken != SIZE_MAX && taken < (size_t)n) text_add(&v->in, h->scratch + taken, (size_t)n - taken);
     return true;
@@ -330,7 +364,7 @@ static bool flush(struct visit *v) {
     v->sent += (size_t)sent;
     v->until = clock_ns() + rpc_limit_ns(RPC_UNREAD_TIMEOUT);
   }
-  if (v->counted) budget_give(rpc_budget(RPC_MAX_UNREAD_BYTES), v->counted);
+  if (v->counted) budget_give(&v->from->unread, v->counted);
   v->counted = 0;
   text_release(&v->answer.body);
   text_release(&v->answer_head);
@@ -343,31 +377,52 @@ static bool flush(struct visit *v) {
 
 /* ---- all connections ---- */
 
-/* One that waits for its next request makes room. */
-static bool end_an_idle_one(struct http1 *h) {
+/* Since when nobody has been heard there: of one that waits for its next request, or is silent in the middle of one.
+ * INT64_MAX: it is not to make room for others. */
+static int64_t idle_since(const struct visit *v, int64_t now) {
+  if (v->state == VISIT_HEAD || v->state == VISIT_LAST) return v->until - (int64_t)IDLE_S * 1000000000;
+  bool silent = v->state == VISIT_BODY && now - v->heard > (int64_t)SILENT_S * 1000000000;
+  return silent ? v->heard : INT64_MAX;
+}
+
+/* One (of an address; NULL: of all) makes room. */
+static bool end_an_idle_one(struct http1 *h, const struct rpc_address *of) {
   struct visit *oldest = NULL;
+  int64_t now = clock_ns(), least = INT64_MAX;
   for (size_t i = 0; i < h->visits.n; i++) {
     struct visit *v = h->visits.at[i];
-    if (v->state == VISIT_HEAD && (!oldest || v->until < oldest->until)) oldest = v;
+    int64_t since = idle_since(v, now);
+    if (since >= least || (of && v->from != of)) continue;
+    oldest = v;
+    least = since;
   }
   if (oldest) visit_free(oldest);
   return oldest != NULL;
 }
 
+static bool may_come(struct http1 *h, struct rpc_address *from) {
+  if (budget_take(&from->connections, 1)) return true;
+  bool share = budget_used(&from->connections) >= from->connections.most;
+  return end_an_idle_one(h, share ? from : NULL) && budget_take(&from->connections, 1);
+}
+
 static void take_in(struct http1 *h) {
-  int fd = accept4(h->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  struct sockaddr_storage peer = {0};
+  int fd = accept4(h->listener, (struct sockaddr *)&peer, &(socklen_t){sizeof peer}, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd < 0) {
     bool none = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-    if (none && !end_an_idle_one(h)) usleep(LOOK_MS * 100);
+    if (none && !end_an_idle_one(h, NULL)) usleep(LOOK_MS * 100);
     return;
   }
-  if (!rpc_limit_take(RPC_MAX_CONNECTIONS) && !(end_an_idle_one(h) && rpc_limit_take(RPC_MAX_CONNECTIONS))) {
+  struct rpc_address *from = rpc_address_get(rpc_address_number(&peer), rpc_budget(RPC_MAX_HELD_BYTES));
+  if (!may_come(h, from)) {
+    rpc_address_unref(from);
     close(fd);
     return;
   }
   struct visit *v = mem_zalloc(1, sizeof *v);
-  *v = (struct visit){.server = h, .fd = fd, .place = h->visits.n};
-  budget_init(&v->held, (size_t)rpc_limit(RPC_MAX_CONNECTION_HELD_BYTES), rpc_budget(RPC_MAX_HELD_BYTES));
+  *v = (struct visit){.server = h, .from = from, .fd = fd, .place = h->visits.n};
+  budget_init(&v->held, (size_t)rpc_limit(RPC_MAX_CONNECTION_HELD_BYTES), &from->held);
   v->body.budget = &v->held;
   vec_push(&h->visits, v);
   wait_for_head(v);
@@ -495,13 +550,17 @@ shoal_status http1_start(const struct http1_options *o, struct http1 **out) {
 
 int http1_port(const struct http1 *h) { return h->port; }
 
-void http1_stop(struct http1 *h, int64_t grace_ms) {
+void http1_close(struct http1 *h, int64_t grace_ms) {
   if (!h) return;
   pthread_mutex_lock(&h->lock);
   h->stopping_at = clock_ns() + grace_ms * 1000000;
   pthread_mutex_unlock(&h->lock);
   uint64_t one = 1;
   if (write(h->wake, &one, sizeof one) < 0) LOGW("REST is told to stop, and does not hear: %m");
+}
+
+void http1_stop(struct http1 *h) {
+  if (!h) return;
   pthread_join(h->thread, NULL);
   release(h);
 }

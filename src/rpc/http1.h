@@ -16,6 +16,7 @@ struct http1_request {
   struct chars method;
   const char *path; /* without the query, escapes resolved */
   struct chars body;
+  struct visit *of; /* the connection's */
 };
 
 struct http1_answer {
@@ -36,10 +37,15 @@ struct http1_options {
   void *arg;
 };
 
+/* For a handler: may so many bytes beside the body be held until the request is answered? They count from then on. */
+bool http1_unpacks(const struct http1_request *r, size_t bytes);
+
 /* Listens, and lets in. */
 shoal_status http1_start(const struct http1_options *o, struct http1 **out);
 int http1_port(const struct http1 *h);
 /* Lets nobody in any more, gives requests that are under way grace_ms to be answered, and ends. NULL is fine. */
-void http1_stop(struct http1 *h, int64_t grace_ms);
+void http1_close(struct http1 *h, int64_t grace_ms);
+/* After http1_close: waits until it has ended. NULL is fine. */
+void http1_stop(struct http1 *h);
 
 #endif

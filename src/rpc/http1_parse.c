@@ -64,6 +64,7 @@ static bool read_length(struct chars value, int64_t *out) {
 
 /* What fields said so far. */
 struct field_notes {
+  bool old; /* HTTP/1.0, which has no chunks */
   bool has_length, chunked;
 };
 
@@ -74,6 +75,7 @@ static int read_field(struct chars name, struct chars value, struct http1_head *
     out->length = length;
     notes->has_length = true;
   } else if (same(name, "transfer-encoding")) {
+    if (notes->old) return BAD;
     if (!same(value, "chunked") || notes->chunked) return NOT_IMPLEMENTED;
     notes->chunked = true;
   } else if (same(name, "content-encoding")) {
@@ -90,7 +92,7 @@ static int read_field(struct chars name, struct chars value, struct http1_head *
 }
 
 static int read_fields(const char *at, const char *end, struct http1_head *out) {
-  struct field_notes notes = {0};
+  struct field_notes notes = {.old = !out->keep};
   struct chars line;
   while (next_line(&at, end, &line) && line.n) {
     const char *colon = memchr(line.at, ':', line.n);
@@ -138,8 +140,11 @@ static int hex(char c) {
   return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* One byte of what is not data. */
+/* One byte of what is not data. Lines end with both characters, which stand nowhere else: what ends a line for one
+ * reader and not for another hides a request. */
 static int chunk_byte(struct http1_chunks *c, char b) {
+  if (c->cr != (b == '\n')) return BAD;
+  c->cr = b == '\r';
   switch (c->state) {
     case CHUNK_SIZE:
       if (hex(b) >= 0) {
@@ -149,23 +154,17 @@ static int chunk_byte(struct http1_chunks *c, char b) {
       }
       if (!c->digits) return BAD;
       c->state = CHUNK_EXTENSION;
-      if (b != '\r' && b != '\n' && b != ';' && b != ' ' && b != '\t') return BAD;
+      if (b != '\r' && b != ';' && b != ' ' && b != '\t') return BAD;
       /* fall through */
     case CHUNK_EXTENSION:
       if (++c->trailers > MOST_TRAILERS) return TOO_LARGE;
       if (b != '\n') return HTTP1_MORE;
       c->state = c->left ? CHUNK_DATA : CHUNK_TRAILER;
-      c->digits = 0;
+      c->digits = c->trailers = 0;
       return HTTP1_MORE;
     case CHUNK_END:
-      if (b == '\r' && !c->digits) {
-        c->digits = 1;
-        return HTTP1_MORE;
-      }
-      if (b != '\n') return BAD;
-      c->state = CHUNK_SIZE;
-      c->digits = 0;
-      return HTTP1_MORE;
+      if (b == '\n') c->state = CHUNK_SIZE;
+      return b == '\n' || b == '\r' ? HTTP1_MORE : BAD;
     default: /* CHUNK_TRAILER */
       if (++c->trailers > MOST_TRAILERS) return TOO_LARGE;
       if (b == '\n' && !c->digits) {

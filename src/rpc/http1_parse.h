@@ -28,7 +28,8 @@ struct http1_chunks {
   enum { CHUNK_SIZE, CHUNK_EXTENSION, CHUNK_DATA, CHUNK_END, CHUNK_TRAILER, CHUNK_OVER } state;
   uint64_t left; /* of the chunk */
   int digits;    /* of its size; of a trailer's line: characters */
-  int trailers;  /* bytes of them */
+  int trailers;  /* bytes of them, or of a chunk's extension */
+  bool cr;       /* half of a line's end was there */
 };
 /* Takes up to n bytes: *used of them were taken, of which *data_n from *data on are the body's. HTTP1_MORE, HTTP1_WHOLE
  * at the end of the body, or the status with which it is refused. */

@@ -16,14 +16,19 @@ static shoal_status damaged(const char *what) { return INVALID("%s does not pars
 /* ---- examples ---- */
 
 /* Those of a list, behind a context: messages one after the other are one message. */
-static shoal_status read_list(struct wire list, struct wire context, shoal_tensor **out) {
+static shoal_status read_list(struct wire list, struct wire context, const struct unpack_room *room,
+                              shoal_tensor **out) {
   struct wire_field f;
   enum wire_step step;
   struct wire w = list;
   int64_t n = 0;
+  size_t each = sizeof(struct str) + wire_left(&context), all;
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) n += f.tag == ExampleList_examples;
   if (step == WIRE_BROKEN) return damaged("Input");
   if (!n) return INVALID("Input is empty.");
+  if (__builtin_mul_overflow((size_t)n, each, &all) || __builtin_add_overflow(all, wire_left(&list), &all))
+    return NO_MEMORY(SIZE_MAX, "examples");
+  TRY(unpack_take(room, all));
   struct tensor t;
   TRY(tensor_new_dims(&t, SHOAL_STRING, 1, &n));
   int64_t i = 0;
@@ -43,7 +48,7 @@ static shoal_status read_list(struct wire list, struct wire context, shoal_tenso
   return NULL;
 }
 
-shoal_status inference_examples(struct wire input, shoal_tensor **out) {
+shoal_status inference_examples(struct wire input, const struct unpack_room *room, shoal_tensor **out) {
   struct wire_field f;
   enum wire_step step;
   struct wire list = wire_from("", 0), context = wire_from("", 0);
@@ -53,7 +58,7 @@ shoal_status inference_examples(struct wire input, shoal_tensor **out) {
     context = wire_from("", 0);
     if (f.tag == Input_example_list_with_context) find_ExampleListWithContext_context(list, &context);
   }
-  return step == WIRE_BROKEN ? damaged("Input") : read_list(list, context, out);
+  return step == WIRE_BROKEN ? damaged("Input") : read_list(list, context, room, out);
 }
 
 /* ---- one question ---- */
@@ -189,7 +194,7 @@ static shoal_status answer_one(struct inference_source *s, enum inference kind, 
   struct query q = {0};
   TRY(model_spec_read(spec_bytes, &spec));
   shoal_status e = find_servable(s, &spec, &servable);
-  if (!e) e = inference_examples(input, &examples);
+  if (!e) e = inference_examples(input, &s->room, &examples);
   if (!e) e = inference_run(&q, servable, spec.signature, kind, examples, s->deadline);
   if (!e) {
     bool classes = kind == INFERENCE_CLASSIFY;
@@ -285,7 +290,7 @@ shoal_status inference_multi(struct inference_source *source, struct wire reques
   struct inference_tasks t = {.source = source};
   struct wire input = wire_from("", 0);
   find_MultiInferenceRequest_input(request, &input);
-  shoal_status s = inference_examples(input, &t.examples);
+  shoal_status s = inference_examples(input, &source->room, &t.examples);
   enum wire_step step = WIRE_END;
   for (struct wire_field f; !s && (step = wire_next(&request, &f)) == WIRE_FIELD;)
     if (f.tag == MultiInferenceRequest_tasks) s = answer_task(&t, wire_inside(&f), out);

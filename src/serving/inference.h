@@ -7,7 +7,7 @@
 enum inference { INFERENCE_CLASSIFY, INFERENCE_REGRESS };
 
 /* An Input's examples as a vector of strings, a context before each; *n of them. */
-shoal_status inference_examples(struct wire input, shoal_tensor **out);
+shoal_status inference_examples(struct wire input, const struct unpack_room *room, shoal_tensor **out);
 
 /* The query of a spec (whose signature has to be of that kind) about examples, a reference of which is taken: run, its
  * answers checked. q is to be released after an error, too. */
@@ -26,7 +26,8 @@ struct inference_source {
   struct catalog *catalog; /* one of these */
   struct servable *servable;
   int64_t deadline;
-  char *model; /* set once it is found; to be freed */
+  struct unpack_room room; /* for the examples */
+  char *model;             /* set once it is found; to be freed */
 };
 shoal_status inference_classify(struct inference_source *s, struct wire request, struct text *out);
 shoal_status inference_regress(struct inference_source *s, struct wire request, struct text *out);

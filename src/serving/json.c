@@ -40,7 +40,7 @@ static shoal_status check_string(struct check *c) {
     if (*c->at == 'u') {
       if (!check_hex(c, c->at + 1)) return wrong(c, "Incorrect hex digit after \\u escape in string.");
       c->at += 4;
-    } else if (!strchr("\"\\/bfnrt", *c->at)) {
+    } else if (!*c->at || !strchr("\"\\/bfnrt", *c->at)) {
       return wrong(c, "Invalid escape character in string.");
     }
   }

@@ -95,10 +95,13 @@ static shoal_status put_example(json_value v, struct text *out) {
   return s;
 }
 
-static shoal_status fill(struct tensor *t, json_value list, json_value context) {
+static shoal_status fill(struct tensor *t, json_value list, json_value context, const struct unpack_room *room) {
   json_value key, value;
   struct text before = {0};
   shoal_status s = context ? put_example(context, &before) : NULL;
+  size_t each = sizeof(struct str) + before.n, all; /* beside the examples' own, little more than their text */
+  if (!s && __builtin_mul_overflow((size_t)t->n, each, &all)) s = NO_MEMORY(SIZE_MAX, "examples");
+  if (!s) s = unpack_take(room, all);
   int64_t i = 0;
   for (struct json_walk w = json_inside(list); !s && json_next(&w, &key, &value); i++) {
     struct text example = {0};
@@ -112,7 +115,7 @@ static shoal_status fill(struct tensor *t, json_value list, json_value context) 
   return s;
 }
 
-shoal_status json_read_examples(json_value document, shoal_tensor **out) {
+shoal_status json_read_examples(json_value document, const struct unpack_room *room, shoal_tensor **out) {
   json_value list = json_member(document, "examples"), context = json_member(document, "context");
   struct tensor t;
   if (!list) return INVALID("When method is classify, key 'examples' is expected and was not found");
@@ -120,7 +123,7 @@ shoal_status json_read_examples(json_value document, shoal_tensor **out) {
   int64_t n = json_count(list);
   if (!n) return INVALID("'examples' value is an empty array");
   TRY(tensor_new_dims(&t, SHOAL_STRING, 1, &n));
-  shoal_status s = fill(&t, list, context);
+  shoal_status s = fill(&t, list, context, room);
   if (s) tensor_release(&t);
   else *out = tensor_handle_take(&t);
   return s;

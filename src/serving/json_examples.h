@@ -6,7 +6,7 @@
 #include "serving/json.h"
 
 /* The "examples" of a document, a "context" before each, as a vector of serialized Examples. */
-shoal_status json_read_examples(json_value document, shoal_tensor **out);
+shoal_status json_read_examples(json_value document, const struct unpack_room *room, shoal_tensor **out);
 /* {"results": ...} of a query that inference_run has run. */
 void json_write_inference(const struct query *q, enum inference kind, struct text *out);
 

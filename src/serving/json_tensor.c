@@ -197,7 +197,9 @@ static shoal_status find_shape(json_value v, int *rank, int64_t *dims) {
 }
 
 /* Memory for rows (-1: none, it is one value) of what v looks like. */
-static shoal_status start(struct json_filling *f, shoal_dtype dtype, json_value v, int64_t rows, size_t text) {
+static shoal_status start(struct json_filling *f, const struct query *q, int input, json_value v, int64_t rows,
+                          size_t text) {
+  shoal_dtype dtype = q->signature->inputs[input]->dtype;
   struct shape shape = {0};
   TRY(find_shape(v, &f->rank, f->dims));
   if (rows >= 0) shape.dims[shape.rank++] = rows;
@@ -208,6 +210,7 @@ static shoal_status start(struct json_filling *f, shoal_dtype dtype, json_value 
     return INVALID("a list is not as long as the first one: Expecting tensor size: %lld", (long long)n);
   if (!dtype_plain(dtype) && dtype != SHOAL_STRING)
     return UNIMPLEMENTED("Conversion of JSON Value to type: %s", dtype_tf_name((int)dtype));
+  TRY(unpack_take(&q->room, (size_t)n * dtype_size(dtype)));
   return tensor_new(&f->t, dtype, &shape);
 }
 
@@ -220,7 +223,7 @@ static shoal_status give(struct query *q, int input, struct json_filling *f) {
 
 static shoal_status read_column(struct query *q, int input, json_value v, size_t text) {
   struct json_filling f = {0};
-  shoal_status s = start(&f, q->signature->inputs[input]->dtype, v, -1, text);
+  shoal_status s = start(&f, q, input, v, -1, text);
   if (!s) s = fill(&f, v, 0);
   if (!s) return give(q, input, &f);
   tensor_release(&f.t);
@@ -258,7 +261,8 @@ static bool is_named(json_value v) { return json_type_of(v) == JSON_OBJECT && !j
 /* One input's part of a row. */
 static shoal_status add_part(struct rows *r, int input, int64_t row, json_value v) {
   struct json_filling *f = &r->fill[input];
-  if (!row) TRY(start(f, r->q->signature->inputs[input]->dtype, v, r->n, r->text));
+  if (!row && tensor_valid(&f->t)) return INVALID("it is given twice");
+  if (!row) TRY(start(f, r->q, input, v, r->n, r->text));
   int64_t each = r->n ? f->t.n / r->n : 0;
   if (f->next != each * row) return INVALID("it is given twice");
   int rank;

@@ -5,6 +5,7 @@
 
 #include "base/vec.h"
 #include "serving/catalog.h"
+#include "serving/unpack.h"
 
 struct query {
   struct servable *servable; /* a reference */
@@ -15,6 +16,7 @@ struct query {
   shoal_tensor **answers; /* [n_outputs] */
   int n_outputs;
   int64_t deadline; /* of clock_ns() */
+  struct unpack_room room;
 };
 
 /* Nothing in it but what it asks: the signature of the spec must be there. */

@@ -100,6 +100,8 @@ static shoal_status read_signature(json_value document, struct text *out) {
   return NULL;
 }
 
+static bool room_for(void *request, size_t bytes) { return http1_unpacks(request, bytes); }
+
 static shoal_status ask(const struct rest *rest, struct query *q, json_value document, size_t n, struct text *out) {
   enum json_format format;
   TRY(json_read_inputs(q, document, n, &format));
@@ -109,16 +111,18 @@ static shoal_status ask(const struct rest *rest, struct query *q, json_value doc
   return json_write_answers(q, format, out);
 }
 
-static shoal_status predict(const struct rest *rest, struct model_spec spec, struct chars body, struct text *out) {
+static shoal_status predict(const struct rest *rest, struct model_spec spec, const struct http1_request *r,
+                            struct text *out) {
   json_value document;
   struct text signature = {0};
   struct query q = {0};
   int64_t began = clock_ns();
-  shoal_status s = read_document(body, &document);
+  shoal_status s = read_document(r->body, &document);
   if (!s) s = read_signature(document, &signature);
   spec.signature = (struct chars){text_cstr(&signature), signature.n};
   if (!s) s = query_find(&q, rest->catalog, &spec);
-  if (!s) s = ask(rest, &q, document, body.n, out);
+  q.room = (struct unpack_room){room_for, (void *)r};
+  if (!s) s = ask(rest, &q, document, r->body.n, out);
   requests_count(q.servable ? q.servable->name : NULL, REQUEST_PREDICT, REQUEST_REST, began, s);
   query_release(&q);
   text_release(&signature);
@@ -129,10 +133,11 @@ static shoal_status predict(const struct rest *rest, struct model_spec spec, str
 
 /* Of a servable that was found. */
 static shoal_status infer_with(const struct rest *rest, struct servable *servable, struct chars signature,
-                               json_value document, enum inference kind, struct text *out) {
+                               json_value document, enum inference kind, const struct http1_request *r,
+                               struct text *out) {
   shoal_tensor *examples;
   struct query q;
-  TRY(json_read_examples(document, &examples));
+  TRY(json_read_examples(document, &(struct unpack_room){room_for, (void *)r}, &examples));
   shoal_status s = inference_run(&q, servable, signature, kind, examples, deadline_after_ms(rest->timeout_ms));
   if (!s) json_write_inference(&q, kind, out);
   query_release(&q);
@@ -140,16 +145,16 @@ static shoal_status infer_with(const struct rest *rest, struct servable *servabl
   return s;
 }
 
-static shoal_status infer(const struct rest *rest, const struct model_spec *spec, struct chars body,
+static shoal_status infer(const struct rest *rest, const struct model_spec *spec, const struct http1_request *r,
                           enum inference kind, struct text *out) {
   json_value document;
   struct text signature = {0};
   struct servable *servable = NULL;
   int64_t began = clock_ns();
-  shoal_status s = read_document(body, &document);
+  shoal_status s = read_document(r->body, &document);
   if (!s) s = read_signature(document, &signature);
   if (!s) s = catalog_find(rest->catalog, spec, &servable);
-  if (!s) s = infer_with(rest, servable, (struct chars){text_cstr(&signature), signature.n}, document, kind, out);
+  if (!s) s = infer_with(rest, servable, (struct chars){text_cstr(&signature), signature.n}, document, kind, r, out);
   requests_count(servable ? servable->name : NULL, kind == INFERENCE_CLASSIFY ? REQUEST_CLASSIFY : REQUEST_REGRESS,
                  REQUEST_REST, began, s);
   servable_unref(servable);
@@ -287,11 +292,11 @@ static shoal_status answer(const struct rest *rest, const struct http1_request *
   struct rest_target t;
   TRY(read_target(r, &t));
   switch (t.what) {
-    case REST_PREDICT: return predict(rest, t.spec, r->body, out);
+    case REST_PREDICT: return predict(rest, t.spec, r, out);
     case REST_STATUS: return status(rest, &t.spec, out);
     case REST_METADATA: return metadata(rest, &t.spec, out);
-    case REST_CLASSIFY: return infer(rest, &t.spec, r->body, INFERENCE_CLASSIFY, out);
-    default: return infer(rest, &t.spec, r->body, INFERENCE_REGRESS, out);
+    case REST_CLASSIFY: return infer(rest, &t.spec, r, INFERENCE_CLASSIFY, out);
+    default: return infer(rest, &t.spec, r, INFERENCE_REGRESS, out);
   }
 }
 

@@ -15,8 +15,9 @@ struct model_server {
 };
 
 static void stop(struct model_server *s, int64_t grace_ms) {
-  http1_stop(s->http, grace_ms);
+  http1_close(s->http, grace_ms); /* both at a time: neither lets anybody in while the other ends */
   if (s->rpc) rpc_server_stop(s->rpc, grace_ms);
+  http1_stop(s->http);
   catalog_free(s->service.catalog);
   free(s);
 }

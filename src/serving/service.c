@@ -69,13 +69,12 @@ static void predict(struct rpc_call *c, void *arg) {
 
 static void infer(struct rpc_call *c, struct service *service, enum request_api api,
                   shoal_status (*run)(struct inference_source *, struct wire, struct text *)) {
-  struct inference_source source = {.catalog = service->catalog, .deadline = rpc_call_deadline(c)};
+  struct inference_source source = {
+      .catalog = service->catalog, .deadline = rpc_call_deadline(c), .room = {room_for, c}};
   struct text out = {0};
   struct wire m;
   int64_t began = clock_ns();
   shoal_status s = request_read(c, &m);
-  if (!s && !rpc_call_unpacks(c, wire_left(&m)))
-    s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "there is no room for the request's examples (--max_held_bytes)");
   rpc_loop_hand_over();
   if (!s) s = run(&source, m, &out);
   requests_count(source.model, api, REQUEST_GRPC, began, s);

@@ -25,7 +25,7 @@ import tensorflow as tf
 
 import cluster
 import tap
-from model_server import Server, examples_model, half_plus
+from model_server import Client, Server, examples_model, half_plus
 
 
 def ask(port, method, path, body=None, headers=None, chunks=None):
@@ -56,6 +56,12 @@ def raw(port, data, wait=cluster.PATIENCE):
             if not more:
                 return got
             got += more
+
+
+def resident(s):
+    """Bytes of memory that a server has."""
+    with open(f"/proc/{s.process.pid}/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def in_folder(test):
@@ -166,6 +172,13 @@ def test_wrong_json(folder):
         # What the first element promises the others must have: no memory is taken on its word.
         code, got = ask(s.rest, "POST", url, {"instances": [[0] * 100000] + [0] * 100000})
         assert code == 400, got
+        # An input that a row names twice is not kept for ever.
+        twice = '{"instances": [{"x": [%s0], "x": [0]}]}' % ("0," * 450000)
+        before = resident(s)
+        for _ in range(200):
+            code, got = ask(s.rest, "POST", url, twice)
+            assert code == 400 and "given twice" in got["error"], got
+        assert resident(s) - before < 300 << 20, (before, resident(s))  # 256 MiB: what a sanitizer keeps
         assert ask(s.rest, "POST", url, "x" * 2000000)[0] == 413
         assert ask(s.rest, "POST", url, chunks=[b"x" * 100000] * 20)[0] == 413
         assert ask(s.rest, "POST", url, gzip.compress(b" " * 5000000), {"Content-Encoding": "gzip"})[0] == 413
@@ -187,6 +200,7 @@ def test_encodings(folder):
         url, body = "/v1/models/default:predict", b'{"instances": [1.0, 2.0]}'
         want = 200, {"predictions": [2.5, 3.0]}
         assert ask(s.rest, "POST", url, chunks=[body[:5], body[5:6], body[6:]]) == want
+        assert ask(s.rest, "POST", url, chunks=[body] + [b" "] * 5000) == want
         assert ask(s.rest, "POST", url, gzip.compress(body), {"Content-Encoding": "gzip"}) == want
         c = http.client.HTTPConnection("localhost", s.rest)  # one connection, many requests
         for _ in range(20):
@@ -218,10 +232,16 @@ def test_hostile_heads(folder):
                            (post + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
                            (post + b"Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", b"400"),
                            (post + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", b"400"),
+                           (post + b"Transfer-Encoding: chunked\r\n\r\n1\nx\n0\n\n", b"400"),
+                           (post + b"Transfer-Encoding: chunked\r\n\r\n1;\nx\r\n0\r\n\r\n", b"400"),
+                           (post + b"Transfer-Encoding: chunked\r\n\r\n1\ra\r\nx\r\n0\r\n\r\n", b"400"),
+                           (post.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"400"),
                            (post + b"A : b\r\n\r\n", b"400"), (post + b" a: b\r\n\r\n", b"400"),
                            (b"GET /%zz HTTP/1.1\r\nConnection: close\r\n\r\n", b"400")):
             got = raw(s.rest, data)
             assert got.startswith(b"HTTP/1.1 " + code), (data[:80], got[:200])
+        got = raw(s.rest, b"HEAD /v1/models/default HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n")  # no body to the first
+        assert got.split(b"\r\n\r\n")[1].startswith(b"HTTP/1.1 404"), got
         for _ in range(200):
             raw(s.rest, os.urandom(300))
         slow = [socket.create_connection(("localhost", s.rest)) for _ in range(200)]
@@ -240,6 +260,70 @@ def test_slow_requests_end(folder):
         with socket.create_connection(("localhost", s.rest), timeout=cluster.PATIENCE) as c:
             c.sendall(b"POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
             assert c.recv(100) == b""
+        with socket.create_connection(("localhost", s.rest), timeout=0.2) as c:  # byte by byte does not help
+            c.sendall(b"POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n{")
+
+            def ended():
+                try:
+                    c.sendall(b" ")
+                    return c.recv(1) == b""
+                except TimeoutError:
+                    return False
+                except OSError:
+                    return True
+
+            cluster.until(ended)
+
+
+@in_folder
+def test_an_address_has_its_share(folder):
+    """Bodies that do not come take neither the places of clients from elsewhere, nor those of their own for long."""
+    half_plus(folder, 1)
+    url, body = "/v1/models/default:predict", {"instances": [1.0]}
+    with serve(folder, "--max_connections=40") as s:
+        slow = [socket.create_connection(("127.0.0.1", s.rest), source_address=("127.0.0.2", 0)) for _ in range(40)]
+        for c in slow:
+            try:
+                c.sendall(b"POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+            except OSError:
+                pass  # the last of them were not taken
+        assert ask(s.rest, "POST", url, body)[0] == 200
+        Client(s.port).predict({"x": np.ones(1, np.float32)})
+
+        def served():
+            c = http.client.HTTPConnection("127.0.0.1", s.rest, cluster.PATIENCE, source_address=("127.0.0.2", 0))
+            try:
+                c.request("POST", url, json.dumps(body))
+                return c.getresponse().status == 200
+            except OSError:
+                return False
+            finally:
+                c.close()
+
+        cluster.until(served)
+        for c in slow:
+            c.close()
+
+
+@in_folder
+def test_the_end_is_everybodys(folder):
+    """While a body is waited for at the end nobody is let in, by gRPC neither."""
+    half_plus(folder, 1)
+    with serve(folder, "--grace_seconds=5") as s:
+        with socket.create_connection(("localhost", s.rest)) as c:
+            c.sendall(b"POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+            assert ask(s.rest, "GET", "/v1/models/default")[0] == 200
+            s.process.terminate()
+
+            def deaf():
+                try:
+                    socket.create_connection(("localhost", s.port)).close()
+                except OSError:
+                    return True
+                return False
+
+            cluster.until(deaf)
+            assert s.alive() and s.stop() == 0
 
 
 @in_folder
@@ -268,13 +352,16 @@ def test_status_metadata_metrics(folder):
 @in_folder
 def test_classify_and_regress(folder):
     examples_model(folder)
-    with serve(folder) as s:
+    with serve(folder, "--max_held_bytes=1000000000") as s:
         classify, regress = "/v1/models/default:classify", "/v1/models/default/versions/1:regress"
         code, got = ask(s.rest, "POST", classify, {"examples": [{"x": 0.0}, {"x": [1.5]}]})
         assert code == 200 and [[c[0] for c in r] for r in got["results"]] == [["pos", "neg"]] * 2, got
         assert np.allclose([r[0][1] for r in got["results"]], [0.5, 1 / (1 + math.exp(-3))])
         assert ask(s.rest, "POST", regress, {"signature_name": "value", "context": {"bias": 1.0},
                                              "examples": [{"x": 0.5}, {"x": 1.5}]}) == (200, {"results": [3.0, 5.0]})
+        # A context is put before each example: what comes of it is looked at first.
+        code, got = ask(s.rest, "POST", classify, {"context": {"a": "a" * 1000000}, "examples": [{"x": 0.0}] * 40000})
+        assert code == 429 and "--max_held_bytes" in got["error"], got
         for body, words in (({"examples": []}, "empty array"), ({}, "'examples'"), ({"examples": [1]}, "JSON object"),
                             ({"examples": [{"x": None}]}, "Feature: x"), ({"examples": [{"x": [1.0, "a"]}]}, "feature: x"),
                             ({"examples": [{"x": {"a": 1}}]}, "Feature: x"), ({"examples": [{"x": 2 ** 63}]}, "uint64"),

@@ -97,6 +97,9 @@ static void what_is_no_json_is_refused(void **state) {
     assert_int_equal(s == NULL, cases[i].well);
     shoal_status_free(s);
   }
+  shoal_status s = json_check("[\"\\\0\"]", 6); /* a zero is no escape */
+  assert_non_null(s);
+  shoal_status_free(s);
 }
 
 static void heads_are_read_or_refused(void **state) {
@@ -142,6 +145,27 @@ static void chunks_are_joined(void **state) {
   }
 }
 
+static void chunks_of_odd_lines_are_refused(void **state) {
+  static const char *const cases[] = {"1\nx\r\n0\r\n\r\n",
+                                      "1;a\nx\r\n0\r\n\r\n",
+                                      "1\rx\r\n0\r\n\r\n",
+                                      "1\r\nx\n0\r\n\r\n",
+                                      "1\r\nxy\r\n",
+                                      "1\r\nx\r\n0\r\n\n",
+                                      "1\r\nx\r\n0\r\n\r\r\n",
+                                      "\r\n",
+                                      "-1\r\n"};
+  for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    struct http1_chunks c = {0};
+    int code = HTTP1_MORE;
+    for (size_t at = 0, used, n; code == HTTP1_MORE && at < strlen(cases[i]); at += used) {
+      const char *data;
+      code = http1_chunks_read(&c, cases[i] + at, strlen(cases[i]) - at, &used, &data, &n);
+    }
+    assert_int_equal(code, 400);
+  }
+}
+
 static void paths_are_unescaped(void **state) {
   char out[16];
   assert_true(http1_path((struct chars){"/a%20b?c", 8}, out, sizeof out));
@@ -157,7 +181,7 @@ int main(void) {
       cmocka_unit_test(numbers_are_those_of_strtod), cmocka_unit_test(integers_keep_their_bits),
       cmocka_unit_test(strings_are_unescaped),       cmocka_unit_test(what_is_no_json_is_refused),
       cmocka_unit_test(heads_are_read_or_refused),   cmocka_unit_test(chunks_are_joined),
-      cmocka_unit_test(paths_are_unescaped),
+      cmocka_unit_test(paths_are_unescaped),         cmocka_unit_test(chunks_of_odd_lines_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,12 +79,20 @@ static shoal_status open_for_reading(const char *path, int *fd, struct stat *st)
   return ERRNO_STATUS(err, "%s", path);
 }
 
+static shoal_status too_large(const char *path, size_t limit) {
+  return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s is larger than the %zu bytes allowed", path, limit);
+}
+
 shoal_status file_read(const char *path, size_t limit, char **data, size_t *size) {
   int fd = -1;
   struct stat st;
   TRY(open_for_reading(path, &fd, &st));
   shoal_status s = NULL;
   if (!limit) limit = machine_memory() / 2; /* and room for a copy */
+  if (S_ISREG(st.st_mode) && (uint64_t)st.st_size > limit) {
+    close(fd);
+    return too_large(path, limit);
+  }
   size_t n = 0, cap = st.st_size > 0 ? (size_t)st.st_size + 1 : 4096;
   if (cap > limit + 1) cap = limit + 1;
   char *at = mem_try_alloc(cap + 1);
@@ -95,7 +103,7 @@ shoal_status file_read(const char *path, size_t limit, char **data, size_t *size
     if (got <= 0) break;
     n += (size_t)got;
     if (n > limit) {
-      s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s is larger than the %zu bytes allowed", path, limit);
+      s = too_large(path, limit);
       break;
     }
     if (n == cap) {

@@ -77,9 +77,13 @@ static shoal_status serve(const struct serve_flags *f, const struct batch_parame
   struct models_config models = {0};
   struct rpc_tls *tls = NULL;
   struct model_server *server;
+  if (f->tls.ca && !f->tls.cert && !f->tls.key)
+    return INVALID("--tls_ca=%s alone: a server shows a certificate of its own: give --tls_cert and --tls_key, too",
+                   f->tls.ca);
   TRY(rpc_tls_load(f->tls.cert, f->tls.key, f->tls.ca, &tls));
   shoal_status s = read_models(f, &models);
   if (!s) s = catch_signals();
+  file_ordinary_only(true); /* what a version's folder has: a pipe there would be waited for, for ever */
   if (!s)
     s = model_server_start(
         &(struct model_server_options){.models = &models,

@@ -10,6 +10,9 @@
 #include "base/cond.h"
 #include "tensor/tensor.h"
 
+/* What filling up inner dimensions may make of the elements that were given: so many times as many, and a few more. */
+enum { MOST_PADDING = 64, FEW_ELEMENTS = 1 << 20 };
+
 /* A request in a batch, on the stack of its thread. */
 struct batch_task {
   struct query *query;
@@ -72,6 +75,22 @@ static bool same_shape(const struct batcher *b, const struct tensor *x, const st
   return true;
 }
 
+/* Is what an input is filled up to not far beyond what was given? Who has many columns and no rows of them, beside one
+ * who has rows, would else have all that memory of them. */
+static bool pads_little(const struct request_batch *open, const struct query *q, int64_t rows, int input) {
+  const struct tensor *mine = &q->values[input]->t;
+  int64_t dims[SHOAL_MAX_RANK], all = open->rows + rows, given = mine->n;
+  memcpy(dims, mine->dims, sizeof dims);
+  for (const struct batch_task *t = open->tasks; t; t = t->next) {
+    const struct tensor *other = &t->query->values[input]->t;
+    given += other->n;
+    for (int i = 1; i < mine->rank; i++) dims[i] = MAX(dims[i], other->dims[i]);
+  }
+  for (int i = 1; i < mine->rank; i++)
+    if (__builtin_mul_overflow(all, dims[i], &all)) return false;
+  return all <= given * MOST_PADDING + FEW_ELEMENTS;
+}
+
 static bool fits(const struct batcher *b, const struct request_batch *open, const struct query *q, int64_t rows) {
   const struct query *first = open->tasks->query;
   if (first->signature != q->signature || first->n_outputs != q->n_outputs) return false;
@@ -79,7 +98,8 @@ static bool fits(const struct batcher *b, const struct request_batch *open, cons
   for (int i = 0; i < q->n_outputs; i++)
     if (first->outputs[i] != q->outputs[i]) return false;
   for (int i = 0; i < q->signature->n_inputs; i++)
-    if (!same_shape(b, &first->values[i]->t, &q->values[i]->t)) return false;
+    if (!same_shape(b, &first->values[i]->t, &q->values[i]->t) || (b->p->pad && !pads_little(open, q, rows, i)))
+      return false;
   return true;
 }
 

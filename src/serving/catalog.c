@@ -128,13 +128,21 @@ static void drop(struct catalog *c, struct served_model *m, struct version *v) {
   servable_unref(gone);
 }
 
-/* Those that are gone are not told of for ever. */
-static void forget(struct catalog *c, struct served_model *m) {
+static bool is_listed(const found_list *wanted, int64_t number) {
+  for (size_t i = 0; i < wanted->n; i++)
+    if (wanted->at[i].number == number) return true;
+  return false;
+}
+
+/* Those that are gone are not told of for ever. One that is wanted, and failed, is: it would be new at the next look.
+ */
+static void forget(struct catalog *c, struct served_model *m, const found_list *wanted) {
   pthread_mutex_lock(&c->lock);
   size_t ended = 0, kept = 0;
   for (size_t i = 0; i < m->versions.n; i++) {
     struct version *v = &m->versions.at[i];
-    if (v->state == ModelVersionStatus_State_END && ++ended > ENDED) shoal_status_free(v->why);
+    bool gone = v->state == ModelVersionStatus_State_END && !is_listed(wanted, v->number);
+    if (gone && ++ended > ENDED) shoal_status_free(v->why);
     else m->versions.at[kept++] = *v;
   }
   m->versions.n = kept;
@@ -172,12 +180,6 @@ static bool is_wanted(const struct model_config *m, const found_list *there, siz
   return false;
 }
 
-static bool is_listed(const found_list *wanted, int64_t number) {
-  for (size_t i = 0; i < wanted->n; i++)
-    if (wanted->at[i].number == number) return true;
-  return false;
-}
-
 static void load_wanted(struct catalog *c, struct served_model *m, const found_list *wanted) {
   for (size_t i = 0; i < wanted->n; i++) {
     struct version *v = find_version(m, wanted->at[i].number);
@@ -201,7 +203,7 @@ static void drop_unwanted(struct catalog *c, struct served_model *m, const found
     struct version *v = &m->versions.at[i];
     if (v->servable && !is_listed(wanted, v->number)) drop(c, m, v);
   }
-  forget(c, m);
+  forget(c, m, wanted);
 }
 
 static void say_missing(struct served_model *m, shoal_status why) {

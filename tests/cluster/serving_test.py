@@ -177,6 +177,39 @@ def test_a_version_that_cannot_be_loaded(folder):
         assert got.model_version_status[0].status.error_code and "saved_model.pb" in str(got), got
         half_plus(folder, 3, add=3.0)
         cluster.until(lambda: c.predict({"x": X})[0] == 3)
+        for i, name in enumerate(("saved_model.pb", "variables/variables.index",
+                                  "assets.extra/tf_serving_warmup_requests")):  # pipes are not waited for
+            half_plus(folder, "next")
+            at = os.path.join(folder, "next", name)
+            os.makedirs(os.path.dirname(at), exist_ok=True)
+            if os.path.exists(at):
+                os.remove(at)
+            os.mkfifo(at)
+            os.rename(os.path.join(folder, "next"), os.path.join(folder, str(4 + i)))
+            cluster.until(lambda: c.states().get(4 + i) == "END")
+        with open(os.path.join(folder, "huge"), "wb") as f:
+            f.truncate(1 << 43)
+        os.makedirs(os.path.join(folder, "next"))
+        os.rename(os.path.join(folder, "huge"), os.path.join(folder, "next", "saved_model.pb"))
+        os.rename(os.path.join(folder, "next"), os.path.join(folder, "9"))
+        cluster.until(lambda: c.states().get(9) == "END")
+        assert c.predict({"x": X})[0] == 3 and s.stop() == 0
+
+
+@in_folder
+def test_many_versions_that_cannot_be_loaded(folder):
+    """Each is tried as often as was said, however many there are."""
+    half_plus(folder, 1)
+    for i in range(2, 50):
+        os.makedirs(os.path.join(folder, str(i)))
+    config = os.path.join(folder, "models.config")
+    with open(config, "w") as f:
+        f.write(f'model_config_list {{ config {{ name: "default" base_path: "{folder}" '
+                "model_version_policy { all {} } } }")
+    with Server(f"--model_config_file={config}", "--max_num_load_retries=0") as s:
+        time.sleep(3)
+        assert Client(s.port).predict({"x": X})[0] == 1
+        assert s.said().count("version 2:") == 1 == s.said().count("version 49:"), s.said()
 
 
 @in_folder
@@ -293,7 +326,7 @@ def test_examples(folder):
     """Classify, Regress, MultiInference."""
     from tensorflow_serving.apis import classification_pb2, inference_pb2, regression_pb2
     model_server.examples_model(folder)
-    with Server(f"--model_base_path={folder}") as s:
+    with Server(f"--model_base_path={folder}", "--max_held_bytes=1000000000") as s:
         c = Client(s.port)
         values = [0.0, 1.0, -2.0]
 
@@ -334,6 +367,10 @@ def test_examples(folder):
         fails(lambda: c.prediction.MultiInference(r), bad, "Duplicate evaluation")
         del r.tasks[:]
         fails(lambda: c.prediction.MultiInference(r), bad, "at least one")
+        large = c.spec(classification_pb2.ClassificationRequest())  # a context is put before each example
+        large.input.example_list_with_context.examples.extend([model_server.example(x=1.0)] * 40000)
+        large.input.example_list_with_context.context.features.feature["a"].bytes_list.value.append(b"a" * 1000000)
+        fails(lambda: c.prediction.Classify(large), grpc.StatusCode.RESOURCE_EXHAUSTED, "--max_held_bytes")
         wrong = c.spec(classification_pb2.ClassificationRequest())
         wrong.input.example_list.examples.add()
         fails(lambda: c.prediction.Classify(wrong), bad, "x")
@@ -453,6 +490,26 @@ def test_batching(folder):
             raise AssertionError(text)
 
 
+class Cubes(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None, None, None], tf.float32, "x")])
+    def run(self, x):
+        return {"x": x * 2}
+
+
+@in_folder
+def test_padding_is_bounded(folder):
+    """Many columns of no rows beside rows of few columns: a batch of both would be nothing but zeros, and huge."""
+    m = Cubes()
+    tf.saved_model.save(m, os.path.join(folder, "1"), signatures=m.run)
+    parameters = os.path.join(folder, "batching")
+    with open(parameters, "w") as f:
+        f.write("max_batch_size { value: 16 } batch_timeout_micros { value: 300000 } pad_variable_length_inputs: true")
+    with Server(f"--model_base_path={folder}", "--enable_batching", f"--batching_parameters_file={parameters}") as s:
+        shapes = [(1, 2, 1), (1, 0, 1 << 24), (1, 2, 1), (1, 1 << 30, 0)]
+        got = ask_together(s.port, [{"x": np.ones(shape, np.float32)} for shape in shapes])
+        assert [g["x"].shape for g in got] == shapes, got
+
+
 class Slow(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32, "n")])
     def count(self, n):
@@ -511,6 +568,9 @@ def test_starts_that_fail(folder):
         return p.returncode, p.stderr
 
     assert start()[0] == 2
+    os.makedirs(os.path.join(folder, "empty"))
+    code, words = start(f"--model_base_path={folder}/empty", f"--tls_ca={certificates.Authority(folder).ca}")
+    assert code == 2 and "--tls_ca" in words, (code, words)
     code, words = start(f"--model_base_path={folder}/none")
     assert code == 1 and "is no folder" in words
     os.makedirs(os.path.join(folder, "1"))

@@ -264,9 +264,11 @@ static void leave(struct request_batch *batch) {
 }
 
 static void lead(struct batcher *b, struct request_batch *batch, shoal_status (*alone)(struct query *q)) {
-  int64_t until = batch->opened + b->p->batch_timeout_micros * 1000;
+  int64_t until = MIN(batch->opened + b->p->batch_timeout_micros * 1000, batch->tasks->query->deadline);
   while (!batch->closed && clock_ns() < until && cond_wait_until(&b->free, &b->lock, until)) continue;
-  while (b->running >= b->p->num_batch_threads) pthread_cond_wait(&b->free, &b->lock);
+  /* Once nobody waits for it any more it needs no runner: it is refused. */
+  while (b->running >= b->p->num_batch_threads && clock_ns() < deadline_of(batch))
+    cond_wait_until(&b->free, &b->lock, deadline_of(batch));
   close_batch(b, batch);
   b->waiting--;
   b->running++;

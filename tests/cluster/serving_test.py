@@ -510,6 +510,27 @@ def test_padding_is_bounded(folder):
         assert [g["x"].shape for g in got] == shapes, got
 
 
+@in_folder
+def test_batches_end_with_their_requests(folder):
+    """Whose deadlines have passed wait for no company, and keep no handlers."""
+    m = Cubes()
+    tf.saved_model.save(m, os.path.join(folder, "1"), signatures=m.run)
+    parameters = os.path.join(folder, "batching")
+    with open(parameters, "w") as f:
+        f.write("max_batch_size { value: 16 } batch_timeout_micros { value: 100000000 } "
+                "max_enqueued_batches { value: 1000 }")
+    with Server(f"--model_base_path={folder}", "--enable_batching", f"--batching_parameters_file={parameters}") as s:
+        from tensorflow_serving.apis import predict_pb2
+        c, begin, asked = Client(s.port), time.time(), []
+        for i in range(200):  # each of a shape of its own
+            r = c.spec(predict_pb2.PredictRequest())
+            r.inputs["x"].CopyFrom(tf.make_tensor_proto(np.ones((1, 1, 1 + i), np.float32)))
+            asked.append(c.prediction.Predict.future(r, timeout=0.5))
+        for f in asked:
+            assert f.code() == grpc.StatusCode.DEADLINE_EXCEEDED, f
+        assert c.states() == {1: "AVAILABLE"} and time.time() - begin < cluster.SLACK
+
+
 class Slow(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32, "n")])
     def count(self, n):

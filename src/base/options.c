@@ -23,9 +23,9 @@ shoal_status options_take(void *to, size_t size, size_t first, const void *from,
   size_t given;
   memcpy(&given, from, sizeof given);
   if (!given && !first) return INVALID("%s has no size: start from its defaults, the macro beside it", type);
+  bool odd = given % sizeof given; /* they begin with a size_t, and end where another could begin */
   if (!given) given = first;
-  /* They begin with a size_t, and end where another could begin. */
-  if (given < sizeof given || given % sizeof given || given > LARGEST)
+  if (odd || given < sizeof given || given > LARGEST)
     return INVALID("%s has the size %zu, which no version of it has: fill it with SHOAL_OPTIONS, or with zeros", type,
                    given);
   memcpy(to, from, given < size ? given : size);

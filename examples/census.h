@@ -86,9 +86,10 @@ static inline shoal_status fill_batch(void *arg, int64_t position, shoal_tensor 
   return NULL;
 }
 
-/* The input function of an estimator; arg is a struct census. */
-static inline void census_input(shoal_graph *g, shoal_mode mode, shoal_inputs *in, void *arg) {
-  static const char *const names[CENSUS_COMPONENTS] = {"age", "hours", "education", "relation", "occupation", NULL};
+static const char *const census_names[CENSUS_COMPONENTS - 1] = {"age", "hours", "education", "relation", "occupation"};
+
+/* The next rows, column by column; the last is the label. */
+static inline void census_next(shoal_graph *g, struct census *c, shoal_out *out) {
   const shoal_dtype types[CENSUS_COMPONENTS] = {SHOAL_FLOAT32, SHOAL_FLOAT32, SHOAL_STRING,
                                                 SHOAL_STRING,  SHOAL_STRING,  SHOAL_INT64};
   const int64_t column[2] = {-1, 1};
@@ -97,14 +98,19 @@ static inline void census_input(shoal_graph *g, shoal_mode mode, shoal_inputs *i
     shapes[i].rank = 2;
     shapes[i].at = column;
   }
+  shoal_out d = shoal_dataset_from_callback(g, fill_batch, c, types, shapes, CENSUS_COMPONENTS);
+  shoal_dataset_next(g, shoal_dataset_prefetch(g, d, 4), out, CENSUS_COMPONENTS, NULL);
+}
+
+/* The input function of an estimator; arg is a struct census. */
+static inline void census_input(shoal_graph *g, shoal_mode mode, shoal_inputs *in, void *arg) {
   struct census *c = (struct census *)arg;
   c->worker = mode == SHOAL_MODE_TRAIN ? shoal_inputs_worker(in) : 0;
   c->workers = mode == SHOAL_MODE_TRAIN ? shoal_inputs_workers(in) : 1;
   c->forever = mode == SHOAL_MODE_TRAIN;
-  shoal_out d = shoal_dataset_from_callback(g, fill_batch, c, types, shapes, CENSUS_COMPONENTS);
   shoal_out out[CENSUS_COMPONENTS];
-  shoal_dataset_next(g, shoal_dataset_prefetch(g, d, 4), out, CENSUS_COMPONENTS, NULL);
-  for (int i = 0; names[i]; i++) shoal_inputs_feature(in, names[i], out[i]);
+  census_next(g, c, out);
+  for (int i = 0; i < CENSUS_COMPONENTS - 1; i++) shoal_inputs_feature(in, census_names[i], out[i]);
   if (mode != SHOAL_MODE_PREDICT) shoal_inputs_labels(in, out[CENSUS_COMPONENTS - 1]);
 }
 

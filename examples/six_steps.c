@@ -27,22 +27,12 @@ enum decision { GO_ON, STOP, RETRAIN, GIVE_UP };
 
 static shoal_out logits_of(shoal_graph *g, struct census *data, const struct census_columns *columns,
                            shoal_out *labels) {
-  static const char *const names[] = {"age", "hours", "education", "relation", "occupation"};
-  const shoal_dtype types[CENSUS_COMPONENTS] = {SHOAL_FLOAT32, SHOAL_FLOAT32, SHOAL_STRING,
-                                                SHOAL_STRING,  SHOAL_STRING,  SHOAL_INT64};
-  const int64_t column[2] = {-1, 1};
-  shoal_dims shapes[CENSUS_COMPONENTS];
-  for (int i = 0; i < CENSUS_COMPONENTS; i++) {
-    shapes[i].rank = 2;
-    shapes[i].at = column;
-  }
   shoal_out out[CENSUS_COMPONENTS];
-  shoal_out d = shoal_dataset_from_callback(g, fill_batch, data, types, shapes, CENSUS_COMPONENTS);
-  shoal_dataset_next(g, shoal_dataset_prefetch(g, d, 4), out, CENSUS_COMPONENTS, NULL);
+  census_next(g, data, out);
   shoal_named_feature features[CENSUS_COMPONENTS - 1];
   memset(features, 0, sizeof features);
   for (int i = 0; i < CENSUS_COMPONENTS - 1; i++) {
-    features[i].name = names[i];
+    features[i].name = census_names[i];
     features[i].values = out[i];
   }
   const int32_t flat[1] = {-1};

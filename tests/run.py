@@ -12,9 +12,9 @@ shown only when something failed. Kinds, all by default:
   chaos    tests/chaos/*_test.py: real processes that are killed, stopped, cut off
   soft     the tests of clusters and faults once more, as they are, in tasks that each have a soft device. One that is not
            for it says why (`# not on the soft device: REASON`), one of which a part is enough says which
-           (`# on the soft device: NAME | NAME`); the long ones where this kind alone is asked for (`make test-soft`).
-           And, twice, what has most to do with devices: in the build of the
-           fuzz targets, under Address- and UndefinedBehaviorSanitizer, and in build-tsan, under ThreadSanitizer. What a
+           (`# on the soft device: NAME | NAME`). Long ones (`# long on the soft device`) are for `make test-soft`,
+           which asks for this kind alone: all else must end within 40 minutes on two cores. And, twice, what has most
+           to do with devices: in the build of the fuzz targets, under Address- and UndefinedBehaviorSanitizer, and in build-tsan, under ThreadSanitizer. What a
            sanitizer reports in any process that a test starts is a failure of the test, whatever that makes of it
   fuzz     build-fuzz/fuzz/*_fuzz, each for --fuzz-seconds from its corpus in tests/fuzz/corpus/NAME; with --fuzz-seed the
            same inputs each time, so that a failure is a change's and not chance's
@@ -135,17 +135,12 @@ def plain_layout():
         return []
 
 
-# Once more on the soft device, but not in the default run, which must end within 40 minutes on two cores: `make test-soft`.
-LONG_ON_SOFT = {"examples_test.py", "collective_test.py", "programs_test.py", "sync_test.py", "estimator_test.py",
-                "matrix_test.py", "strategy_test.py", "limits_test.py", "waits_test.py", "fast_path_test.py", "soak_test.py",
-                "faults_test.py", "training_test.py", "demo_serve_test.py", "serving_test.py"}
-
-
-def soft_job(path, have_tensorflow):
-    """A test with a soft device in each of its tasks; None where it says why not."""
+def soft_job(path, have_tensorflow, long=True):
+    """A test with a soft device in each of its tasks; None where it says why not, and where it is long and none is wanted."""
     with open(path) as f:
-        said = re.search(r"^# (not )?on the soft device: (.*)$", f.read(), re.M)
-    if said and said[1]:
+        text = f.read()
+    said = re.search(r"^# (not )?on the soft device: (.*)$", text, re.M)
+    if said and said[1] or not long and re.search(r"^# long on the soft device$", text, re.M):
         return None
     job = python_job("soft", path, have_tensorflow)
     if said and job.command:
@@ -200,8 +195,7 @@ def collect(kinds, build, fuzz_seconds, fuzz_seed, emulator):
             jobs += [python_job("unit", p, have_tensorflow) for p in sorted(glob.glob(f"{ROOT}/tests/unit/*_test.py"))]
     if "soft" in kinds:
         paths = [p for kind in ("cluster", "chaos") for p in sorted(glob.glob(f"{ROOT}/tests/{kind}/*_test.py"))]
-        jobs += filter(None, (soft_job(p, have_tensorflow) for p in paths
-                              if kinds == ["soft"] or os.path.basename(p) not in LONG_ON_SOFT))
+        jobs += filter(None, (soft_job(p, have_tensorflow, long=kinds == ["soft"]) for p in paths))
         jobs += watched_jobs(have_tensorflow)
     if "fuzz" in kinds:
         targets = sorted(glob.glob(f"{ROOT}/build-fuzz/fuzz/*_fuzz"))

@@ -42,18 +42,9 @@ static struct column_ids filled(struct shoal_graph *g, struct column_ids ids, sh
 
 /* [batch, time, places] to [batch * time, places]. */
 static struct column_ids flattened(struct shoal_graph *g, struct column_ids ids) {
-  shoal_out rows = build_op2(g, "Prod", vector_part(g, ids.dense_shape, 0, 2),
-                             build_const_ints(g, SHOAL_INT32, (const int64_t[]){0}, 1));
-  const shoal_out parts[] = {reshaped(g, rows, (const int64_t[]){1}, 1), vector_part(g, ids.dense_shape, 2, 1)};
-  struct build b = build_begin(g, "SparseReshape", NULL);
-  build_in(&b, ids.indices);
-  build_in(&b, ids.dense_shape);
-  build_in(&b, vectors_joined(g, parts, 2, 0));
-  struct shoal_node *n = build_end(&b);
-  if (!n) return ids;
-  ids.indices = node_out(n, 0);
-  ids.dense_shape = node_out(n, 1);
-  return ids;
+  shoal_out rows = vector_product(g, vector_part(g, ids.dense_shape, 0, 2));
+  shoal_out places = vector_part(g, ids.dense_shape, 2, 1);
+  return ids_reshaped(g, ids, rows, places);
 }
 
 /* Rows scaled so that their norm is at most this. */

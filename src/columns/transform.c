@@ -21,6 +21,24 @@ shoal_out reshaped(struct shoal_graph *g, shoal_out x, const int64_t *dims, int 
   return build_op2(g, "Reshape", x, build_const_ints(g, SHOAL_INT32, dims, n));
 }
 
+shoal_out vector_product(struct shoal_graph *g, shoal_out v) {
+  shoal_out all = build_op2(g, "Prod", v, build_const_ints(g, SHOAL_INT32, (const int64_t[]){0}, 1));
+  return reshaped(g, all, (const int64_t[]){1}, 1);
+}
+
+struct column_ids ids_reshaped(struct shoal_graph *g, struct column_ids ids, shoal_out first, shoal_out then) {
+  const shoal_out parts[] = {first, then};
+  struct build b = build_begin(g, "SparseReshape", NULL);
+  build_in(&b, ids.indices);
+  build_in(&b, ids.dense_shape);
+  build_in(&b, vectors_joined(g, parts, 2, 0));
+  struct shoal_node *n = build_end(&b);
+  if (!n) return ids;
+  ids.indices = node_out(n, 0);
+  ids.dense_shape = node_out(n, 1);
+  return ids;
+}
+
 shoal_out shape_as_int64(struct shoal_graph *g, shoal_out x) {
   struct build b = build_begin(g, "Shape", NULL);
   build_in(&b, x);
@@ -309,16 +327,10 @@ static struct column_ids sequence_ids(struct transform *t, const struct shoal_co
   struct shoal_graph *g = t->g;
   struct column_ids ids = transform_ids(t, c->of[0]);
   if (graph_error(g)) return ids;
-  shoal_out places = build_op2(g, "Prod", vector_part(g, ids.dense_shape, 2, -1),
-                               build_const_ints(g, SHOAL_INT32, (const int64_t[]){0}, 1));
-  const shoal_out parts[] = {vector_part(g, ids.dense_shape, 0, 2), reshaped(g, places, (const int64_t[]){1}, 1)};
-  struct build b = build_begin(g, "SparseReshape", NULL);
-  build_in(&b, ids.indices);
-  build_in(&b, ids.dense_shape);
-  build_in(&b, vectors_joined(g, parts, 2, 0));
-  struct shoal_node *n = build_end(&b);
-  if (!n) return ids;
-  return (struct column_ids){node_out(n, 0), ids.values, node_out(n, 1), ids.weights, true};
+  shoal_out places = vector_product(g, vector_part(g, ids.dense_shape, 2, -1));
+  shoal_out times = vector_part(g, ids.dense_shape, 0, 2);
+  ids.sequence = true;
+  return ids_reshaped(g, ids, times, places);
 }
 
 static struct column_ids make_ids(struct transform *t, const struct shoal_column *c) {

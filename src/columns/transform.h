@@ -51,5 +51,9 @@ shoal_out vector_part(struct shoal_graph *g, shoal_out v, int64_t begin, int64_t
 shoal_out vectors_joined(struct shoal_graph *g, const shoal_out *v, int n, int axis);
 shoal_out shape_as_int64(struct shoal_graph *g, shoal_out x);
 shoal_out reshaped(struct shoal_graph *g, shoal_out x, const int64_t *dims, int n);
+/* The elements of a vector multiplied: [1]. */
+shoal_out vector_product(struct shoal_graph *g, shoal_out v);
+/* Ids in another shape: that of two vectors, one after the other. */
+struct column_ids ids_reshaped(struct shoal_graph *g, struct column_ids ids, shoal_out first, shoal_out then);
 
 #endif

@@ -52,6 +52,9 @@ struct built {
   struct shoal_estimator_spec spec;
 };
 
+/* x; the step fails with these words, and x, where the condition, a scalar, does not hold. (metrics.c) */
+shoal_out only_where(struct shoal_graph *g, shoal_out condition, const char *words, shoal_out x);
+
 /* Is this task one that trains, and how many are there; which one it is. */
 const char *estimator_job(const struct shoal_estimator *e); /* "": no cluster */
 int estimator_workers(const struct shoal_estimator *e);

@@ -15,18 +15,10 @@ static shoal_out checked_classes(struct shoal_graph *g, shoal_out labels, int64_
   shoal_dtype type = out_type(labels);
   shoal_out inside = build_op2(g, "LogicalAnd", build_op2(g, "GreaterEqual", labels, build_const_float(g, type, 0)),
                                build_op2(g, "Less", labels, build_const_float(g, type, (double)classes)));
-  struct build b = build_begin(g, "Assert", NULL);
-  build_in(&b, build_op2(g, "All", inside, build_const_ints(g, SHOAL_INT32, (const int64_t[]){0, 1}, 2)));
+  inside = build_op2(g, "All", inside, build_const_ints(g, SHOAL_INT32, (const int64_t[]){0, 1}, 2));
   char *text = mem_printf("labels must be at least 0 and less than %lld, the number of classes", (long long)classes);
-  build_in(&b, shoal_constant_string(g, text));
+  labels = only_where(g, inside, text, labels);
   free(text);
-  build_in(&b, labels);
-  build_attr_types(&b, "T", (const shoal_dtype[]){SHOAL_STRING, type}, 2);
-  struct shoal_node *check = build_end(&b);
-  if (!check) return labels;
-  graph_push_control(g, &check, 1);
-  labels = build_op1(g, "Identity", labels);
-  graph_pop_control(g);
   return labels;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/options.h"
+#include "estimator/estimator.h"
 #include "graph/given.h"
 #include "train/variables.h"
 
@@ -218,21 +219,26 @@ static shoal_out area(shoal_graph *g, const struct confusion *c, int64_t n, cons
   return shoal_reduce_sum(g, mul(g, width, height));
 }
 
+shoal_out only_where(struct shoal_graph *g, shoal_out condition, const char *words, shoal_out x) {
+  struct build b = build_begin(g, "Assert", NULL);
+  build_in(&b, condition);
+  build_in(&b, shoal_constant_string(g, words));
+  build_in(&b, x);
+  build_attr_types(&b, "T", (const shoal_dtype[]){SHOAL_STRING, out_type(x)}, 2);
+  struct shoal_node *check = build_end(&b);
+  if (!check) return x;
+  graph_push_control(g, &check, 1);
+  x = build_op1(g, "Identity", x);
+  graph_pop_control(g);
+  return x;
+}
+
 /* The step fails where a prediction is no chance. */
 static shoal_out checked_chances(shoal_graph *g, shoal_out p) {
   shoal_out inside = build_op2(g, "LogicalAnd", build_op2(g, "GreaterEqual", p, number(g, 0)),
                                build_op2(g, "LessEqual", p, number(g, 1)));
-  struct build b = build_begin(g, "Assert", NULL);
-  build_in(&b, build_op2(g, "All", inside, build_const_ints(g, SHOAL_INT32, (const int64_t[]){0}, 1)));
-  build_in(&b, shoal_constant_string(g, "predictions must be in [0, 1]"));
-  build_in(&b, p);
-  build_attr_types(&b, "T", (const shoal_dtype[]){SHOAL_STRING, SHOAL_FLOAT32}, 2);
-  struct shoal_node *check = build_end(&b);
-  if (!check) return p;
-  graph_push_control(g, &check, 1);
-  p = build_op1(g, "Identity", p);
-  graph_pop_control(g);
-  return p;
+  inside = build_op2(g, "All", inside, build_const_ints(g, SHOAL_INT32, (const int64_t[]){0}, 1));
+  return only_where(g, inside, "predictions must be in [0, 1]", p);
 }
 
 static shoal_out threshold_column(shoal_graph *g, int64_t n) {

@@ -2,6 +2,7 @@
 the task; what has nothing to do with it goes on.
 """
 # needs: tensorflow
+# long on the soft device
 import os
 import signal
 import subprocess

@@ -1,4 +1,6 @@
 """What `make demo-serve` does after training: a model of a short run is exported, served, and asked by REST.
+
+# long on the soft device
 """
 import os
 import re

@@ -2,6 +2,7 @@
 """
 # needs: tensorflow
 # on the soft device: Synchronous with | Strict | Bounded | A chief, | One client | Layers on | A supervisor: | is killed: | A convolutional
+# long on the soft device
 import glob
 import json
 import os

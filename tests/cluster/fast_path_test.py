@@ -3,6 +3,7 @@ when the other host dies or is cut off in the middle of a tensor, who is let in,
 """
 # needs: tensorflow
 # on the soft device: on one host | over TCP | off means | other host | strangers
+# long on the soft device
 import os
 import re
 import socket

@@ -5,6 +5,7 @@ a session in this process.
 """
 # needs: tensorflow
 # on the soft device: all shoal | under a shoal master | shoal master on ps
+# long on the soft device
 import os
 import sys
 import tempfile

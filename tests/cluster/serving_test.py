@@ -2,6 +2,7 @@
 errors, the end.
 
 # needs: tensorflow
+# long on the soft device
 """
 import os
 import sys

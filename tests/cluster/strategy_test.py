@@ -1,6 +1,8 @@
 """Strategies over several tasks (tests/programs/strategy_trainer.c): all have the bits of the same replicas in one process,
 also when a task is killed or told to stop on the way; checkpoints are one model's, whatever strategy wrote them; mistakes
-are told before training."""
+are told before training.
+# long on the soft device
+"""
 import json
 import os
 import re

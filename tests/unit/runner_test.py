@@ -57,6 +57,14 @@ def test_on_the_soft_device():
             assert (job and job.command[2:]) == arguments and (not job or job.env == {"SHOAL_SOFT_GPUS": "1"}), said
 
 
+def test_long_on_the_soft_device():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "x_test.py")
+        with open(path, "w") as f:
+            f.write('"""Words.\n\n# long on the soft device\n"""\n')
+        assert runner.soft_job(path, True, long=True) and not runner.soft_job(path, True, long=False)
+
+
 def test_once_more_alone():
     with tempfile.TemporaryDirectory() as folder:
         # Fails the first time, and passes once its mark is there.

@@ -2,20 +2,25 @@
  * blocks that stay in the cache, so that only the tree's inputs and its result go through memory.
  *
  * Fused are only ops whose operands have the same shape or are scalars, as far as can be told: by full static shapes,
- * or because both come from the same tensor through elementwise ops. Broadcasting stays with the single ops. */
+ * or because both come from the same tensor through elementwise ops. Broadcasting stays with the single ops.
+ *
+ * Programs are gathered from the end of the graph, so that each has the last of its ops at its root, and put in place
+ * from the beginning, so that one whose input another computes reads what that has become. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/vec.h"
 #include "graph/rewrite.h"
 
 enum { MAX_STEPS = 16, MAX_INPUTS = 16 };
 
 struct fusing {
   struct rewriting *r;
-  shoal_out *shape_of; /* by node id: a tensor that has the shape of output 0 (itself, when nothing better) */
-  bool *fusable;       /* by node id */
-  bool *taken;         /* by node id: part of a program already */
+  shoal_out *shape_of;        /* by node id: a tensor that has the shape of output 0 (itself, when nothing better) */
+  bool *fusable;              /* by node id */
+  bool *taken;                /* by node id: part of a program already */
+  struct shoal_node **became; /* by node id: the program whose root it was; NULL: it stands as it was */
 };
 
 struct program {
@@ -74,9 +79,10 @@ static int gather(struct fusing *f, struct program *p, struct shoal_node *n) {
   p->begun++;
   for (int i = 0; i < n->n_in; i++) {
     struct shoal_node *from = n->in[i].node;
-    bool along = f->fusable[from->id] && !f->taken[from->id] && !is_scalar(n->in[i]) && from->control.n == 0 &&
-                 rewrite_only_consumer(f->r, from) == n && str_equal(from->assigned, n->assigned) &&
-                 from->out_types[0] == n->out_types[0] && p->begun < MAX_STEPS;
+    bool along = f->fusable[from->id] && !f->taken[from->id] && from->control.n == 0 &&
+                 is_scalar(n->in[i]) == is_scalar((shoal_out){n, 0}) && rewrite_only_consumer(f->r, from) == n &&
+                 str_equal(from->assigned, n->assigned) && from->out_types[0] == n->out_types[0] &&
+                 p->begun < MAX_STEPS;
     if (along) {
       int step = gather(f, p, from);
       if (step < 0) return -1;
@@ -92,8 +98,10 @@ static int gather(struct fusing *f, struct program *p, struct shoal_node *n) {
   return p->n++;
 }
 
-static void replace(struct fusing *f, const struct program *p) {
+static void replace(struct fusing *f, struct program *p) {
   struct shoal_node *root = (struct shoal_node *)(uintptr_t)p->steps[p->n - 1];
+  for (int i = 0; i < p->n_in; i++)
+    if (f->became[p->in[i].node->id]) p->in[i].node = f->became[p->in[i].node->id];
   struct attr ops = attr_list(ATTR_STRING), a = attr_list(ATTR_INT), b = attr_list(ATTR_INT);
   for (int i = 0; i < p->n; i++) {
     attr_list_add(&ops, attr_string(p->steps[i]->op->name, strlen(p->steps[i]->op->name)));
@@ -111,10 +119,8 @@ static void replace(struct fusing *f, const struct program *p) {
   free(base);
   if (!one) return;
   for (size_t k = 0; k < root->control.n; k++) graph_add_control(one, root->control.at[k]);
-  for (int i = 0; i < p->n; i++) {
-    f->taken[p->steps[i]->id] = true;
-    rewrite_stands_for(one, p->steps[i]);
-  }
+  for (int i = 0; i < p->n; i++) rewrite_stands_for(one, p->steps[i]);
+  f->became[root->id] = one;
   rewrite_redirect(f->r, (shoal_out){root, 0}, (shoal_out){one, 0});
   rewrite_redirect_control(f->r, root, one);
 }
@@ -129,6 +135,8 @@ void rewrite_fuse_elementwise(struct rewriting *r) {
   f.shape_of = mem_zalloc(n_ids, sizeof *f.shape_of);
   f.fusable = mem_zalloc(n_ids, sizeof *f.fusable);
   f.taken = mem_zalloc(n_ids, sizeof *f.taken);
+  f.became = mem_zalloc(n_ids, sizeof *f.became);
+  VEC(struct program) programs = {0};
   shoal_status s = graph_topological_order(g, order);
   for (int i = 0; !s && i < n; i++) f.shape_of[order[i]->id] = (shoal_out){order[i], 0};
   for (int i = 0; !s && i < n; i++) {
@@ -138,11 +146,19 @@ void rewrite_fuse_elementwise(struct rewriting *r) {
   for (int i = n - 1; !s && i >= 0; i--) {
     if (!f.fusable[order[i]->id] || f.taken[order[i]->id]) continue;
     struct program p = {0};
-    if (gather(&f, &p, order[i]) >= 0 && p.n >= 2) replace(&f, &p);
+    if (gather(&f, &p, order[i]) < 0 || p.n < 2) continue;
+    for (int k = 0; k < p.n; k++) f.taken[p.steps[k]->id] = true;
+    vec_push(&programs, p);
   }
+  while (programs.n) {
+    struct program p = vec_pop(&programs);
+    replace(&f, &p);
+  }
+  vec_release(&programs);
   shoal_status_free(s);
   free(order);
   free(f.shape_of);
   free(f.fusable);
   free(f.taken);
+  free(f.became);
 }

@@ -132,5 +132,35 @@ static void long_chains(void **state) {
   shoal_graph_free(g);
 }
 
+/* Pieces of a chain read each other, and nothing of what they stand for is left; of scalars too. */
+static void pieces_of_chains_follow_each_other(void **state) {
+  enum { LINKS = 100 };
+  for (int rank = 0; rank < 2; rank++) {
+    shoal_graph *g = shoal_graph_new();
+    shoal_out one = shoal_placeholder(g, SHOAL_FLOAT32, rank ? SHOAL_SHAPE(1) : SHOAL_SCALAR, "one"), sum = one;
+    for (int i = 0; i < LINKS; i++) sum = shoal_add(g, sum, one);
+    shoal_session *s;
+    ASSERT_OK(shoal_session_open(g, NULL, &s));
+    shoal_tensor *in, *out;
+    ASSERT_OK(shoal_tensor_from(SHOAL_FLOAT32, rank, (const int64_t[]){1}, &(float){1}, sizeof(float), &in));
+    char room[64];
+    const char *feed = "one:0", *fetch = name(sum, room);
+    shoal_bytes metadata;
+    shoal_run_options run = {.output_partition_graphs = true};
+    ASSERT_OK(shoal_session_run(s, &run, &feed, &in, 1, &fetch, &out, 1, NULL, 0, &metadata));
+    assert_true(take(out) == LINKS + 1);
+    assert_null(memmem(metadata.data, metadata.size, "\022\003Add\032", 6)); /* an op, and its inputs */
+    int pieces = 0;
+    const char *at = metadata.data, *end = at + metadata.size;
+    while ((at = memmem(at, (size_t)(end - at), "\022\014_Elementwise", 14))) pieces++, at++;
+    assert_int_equal(pieces, (LINKS + 15) / 16);
+    shoal_bytes_free(&metadata);
+    shoal_tensor_unref(in);
+    ASSERT_OK(shoal_session_close(s));
+    shoal_graph_free(g);
+  }
+}
+
 RUN_TESTS(cmocka_unit_test(refused_call_feeds_nothing), cmocka_unit_test(config_may_forbid_rewrites),
-          cmocka_unit_test(forgotten_steps_come_again), cmocka_unit_test(long_chains))
+          cmocka_unit_test(forgotten_steps_come_again), cmocka_unit_test(long_chains),
+          cmocka_unit_test(pieces_of_chains_follow_each_other))

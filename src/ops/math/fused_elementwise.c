@@ -1,7 +1,8 @@
 /* _Elementwise: a chain of elementwise ops as one kernel (made by the rewrite "fuse_elementwise").
  *
- * The program runs over blocks of BLOCK elements; what its steps leave behind stays in the first-level cache. Each step
- * is the very loop that the op alone would run, so results are the same to the bit. */
+ * The program runs over blocks of BLOCK elements; what its steps leave behind stays in the first-level cache, and close
+ * together: of a tensor of a few elements it is a few lines. Each step is the very loop that the op alone would run, so
+ * results are the same to the bit. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -63,19 +64,20 @@ struct chain_run {
 static void run_blocks(void *arg, int64_t begin, int64_t end) {
   struct chain_run *r = arg;
   const struct fused_chain *c = r->c;
-  _Alignas(64) char temps[MAX_STEPS - 1][BLOCK * sizeof(double)];
+  _Alignas(64) char temps[(MAX_STEPS - 1) * BLOCK * sizeof(double)];
+  size_t apart = ((size_t)MIN(BLOCK, end - begin) * c->size + 63) & ~(size_t)63;
   for (int64_t at = begin; at < end; at += BLOCK) {
     int64_t n = MIN(BLOCK, end - at);
     size_t offset = (size_t)at * c->size;
     for (int i = 0; i < c->n; i++) {
       const struct step_code *s = &c->steps[i];
-      void *to = i == c->n - 1 ? (void *)(r->out + offset) : (void *)temps[i];
+      void *to = i == c->n - 1 ? (void *)(r->out + offset) : (void *)(temps + (size_t)i * apart);
       const void *operand[2];
       bool scalar[2] = {false, false};
       for (int k = 0; k < 1 + s->binary; k++) {
         int o = k ? s->b : s->a;
         scalar[k] = o < c->n_in && r->scalar[o];
-        operand[k] = o >= c->n_in ? (const void *)temps[o - c->n_in] : r->in[o] + (scalar[k] ? 0 : offset);
+        operand[k] = o >= c->n_in ? temps + (size_t)(o - c->n_in) * apart : r->in[o] + (scalar[k] ? 0 : offset);
       }
       if (!s->binary) {
         unary_loop_run(&s->one, to, operand[0], n);

@@ -23,8 +23,10 @@ static const struct {
     {"fuse_norm", rewrite_fuse_norm},               /* batch normalisation, a sum and Relu become one node */
     {"norm_averages", rewrite_norm_averages},       /* its moving averages are its own, on a card */
     {"fuse_residual", rewrite_fuse_residual},       /* a product that is added to something, on a card */
+    {"fuse_dense", rewrite_fuse_dense},             /* a small classifier's last layer, its losses, the way back */
     {"fuse_elementwise", rewrite_fuse_elementwise}, /* chains of elementwise ops become one pass over memory */
     {"join_updates", rewrite_join_updates},         /* updates of all variables become one pass, on a card */
+    {"join_gradients", rewrite_join_gradients},     /* gradients of small dense layers become one node, on a card */
     {"sweep_updates", rewrite_sweep_updates},       /* updates of many small variables become one node */
 };
 

@@ -44,7 +44,9 @@ void rewrite_fuse_elementwise(struct rewriting *r);
 void rewrite_fuse_softmax(struct rewriting *r);
 void rewrite_fuse_gelu_grad(struct rewriting *r);
 void rewrite_fuse_residual(struct rewriting *r);
+void rewrite_fuse_dense(struct rewriting *r);
 void rewrite_join_updates(struct rewriting *r);
+void rewrite_join_gradients(struct rewriting *r);
 void rewrite_sweep_updates(struct rewriting *r);
 
 /* No state, no effect, no loop: may be computed once, elsewhere, or not at all. */

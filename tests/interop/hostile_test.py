@@ -203,7 +203,7 @@ def test_ops_that_only_rewrites_make():
 
 def test_fused_ops_that_only_rewrites_make():
     for op in ("_JoinedUpdates", "_L2Losses", "_MaskedSoftmax", "_SoftmaxGrad", "_BatchNormReluGrad",
-               "_BatchNormReluGradOfSum"):
+               "_BatchNormReluGradOfSum", "_DenseCrossEntropy", "_DenseGrads"):
         assert op in refused(graph(("c", "Const", [], const()), ("s", op, ["c"] * 2, T)), NOT_FOUND)
 
 

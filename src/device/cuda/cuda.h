@@ -69,6 +69,7 @@ struct cuda_device {
   CUmodule *modules;            /* as many as there are fatbins */
   CUfunction views[CUDA_VIEWS]; /* copies of elements of 1, 2, 4, 8, 16 bytes */
   CUfunction turns[CUDA_TURNS]; /* matrices turned round, of elements of 1, 2, 4, 8 bytes */
+  CUfunction small;             /* products of small matrices (cuda_small.h) */
 };
 
 static inline struct cuda_device *cuda_of(const struct device *d) { return d->impl; }

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/vec.h"
+#include "device/cuda/cuda_small.h"
 #include "device/cuda/cuda_timed.h"
 
 enum { TYPE_F32 = 0, TYPE_F64 = 1, TYPE_F16 = 2, TYPE_BF16 = 14 }; /* cudaDataType */
@@ -98,6 +99,7 @@ struct blas_plan {
   uint32_t align; /* of all three, in bytes */
   void *desc, *a, *b, *c;
   struct blas_algo algo;
+  bool own; /* our own kernel is faster (cuda_small.h) */
 };
 
 struct cuda_blas {
@@ -211,6 +213,10 @@ static int multiply(struct cuda_device *c, const struct blas_plan *p, const stru
                    c->streams[CUDA_COMPUTE].stream);
 }
 
+static int multiply_own(struct cuda_device *c, const struct blas_plan *p, const struct blas_operands *o) {
+  return cuda_small_multiply(c, &p->of, o->a, o->b, o->more, o->out);
+}
+
 /* ---- timing ---- */
 
 struct blas_try {
@@ -223,9 +229,13 @@ static int try_way(void *arg) {
   const struct blas_try *t = arg;
   return multiply(t->c, t->p, t->algo, t->o);
 }
+static int try_own(void *arg) {
+  const struct blas_try *t = arg;
+  return multiply_own(t->c, t->p, t->o);
+}
 
 static int fastest(struct cuda_device *c, const struct blas_plan *p, const struct blas_choice *ways, int n,
-                   const struct blas_operands *o) {
+                   const struct blas_operands *o, float *took_best) {
   static const float clearly = 0.95f;
   float shortest = cuda_time(c, try_way, &(struct blas_try){c, p, &ways[0].algo, o});
   int best = 0;
@@ -235,7 +245,15 @@ static int fastest(struct cuda_device *c, const struct blas_plan *p, const struc
     shortest = took;
     best = i;
   }
+  *took_best = shortest;
   return best;
+}
+
+static bool is_own_faster(struct cuda_device *c, const struct blas_plan *p, const struct blas_operands *o, float than) {
+  static const float nearly = 1.05f; /* it is one launch, whatever the library's way consists of */
+  if (than < 0 || !cuda_small_fits(&p->of)) return false;
+  float took = cuda_time(c, try_own, &(struct blas_try){c, p, NULL, o});
+  return took >= 0 && took < nearly * than;
 }
 
 static shoal_status choose(struct cuda_device *c, struct blas_plan *p, const struct blas_operands *o) {
@@ -244,9 +262,11 @@ static shoal_status choose(struct cuda_device *c, struct blas_plan *p, const str
   TRY(describe(p));
   TRY(set_more(p, o));
   TRY(ask(c->blas, p, ways, &n));
-  int best = n > 1 && cuda_may_time(c) ? fastest(c, p, ways, n, o) : 0;
-  LOGD("a product of %lld by %lld by %lld is done in way %d of %d", (long long)p->of.m, (long long)p->of.k,
-       (long long)p->of.n, best, n);
+  float took = -1;
+  int best = cuda_may_time(c) ? fastest(c, p, ways, n, o, &took) : 0;
+  p->own = is_own_faster(c, p, o, took);
+  LOGD("a product of %lld by %lld by %lld is done in way %d of %d, %.1f us%s", (long long)p->of.m, (long long)p->of.k,
+       (long long)p->of.n, best, n, (double)took * 1e3, p->own ? ", or rather by our own kernel" : "");
   p->algo = ways[best].algo;
   return NULL;
 }
@@ -298,6 +318,7 @@ shoal_status cuda_blas_run_onto(struct cuda_device *c, const struct cuda_product
   TRY(find_plan(c, of, alignment(all), &o, &p));
   TRY(set_more(p, &o));
   cuda_count_computed(c);
+  if (p->own) return cuda_status(multiply_own(c, p, &o), "a product");
   return blas_status(multiply(c, p, &p->algo, &o), "a product");
 }
 

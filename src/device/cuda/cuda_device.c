@@ -216,6 +216,7 @@ static shoal_status start(struct cuda_device *c, struct device *d, const struct 
   TRY(cuda_modules_load(c));
   TRY(cuda_functions_by_size(c, "views", "view", CUDA_VIEWS, c->views));
   TRY(cuda_functions_by_size(c, "turn", "turn", CUDA_TURNS, c->turns));
+  TRY(cuda_function(c, "small", "small_products_8", 0, 0, &c->small));
   return cuda_blas_new(c, d, &c->blas);
 }
 

@@ -20,7 +20,7 @@ extern const struct device_kernels cuda_joined_kernels[], cuda_onto_kernels[];
 extern const struct device_kernels cuda_elementwise_kernels[], cuda_reduce_kernels[], cuda_softmax_kernels[],
     cuda_training_kernels[], cuda_matmul_kernels[], cuda_fused_kernels[], cuda_conv_kernels[], cuda_pool_kernels[],
     cuda_norm_kernels[], cuda_rows_kernels[], cuda_random_kernels[], cuda_arrays_kernels[],
-    cuda_layers_kernels[], cuda_attention_kernels[];
+    cuda_layers_kernels[], cuda_attention_kernels[], cuda_small_kernels[];
 
 enum { CUDA_BLOCK = 256 };
 

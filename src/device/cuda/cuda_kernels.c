@@ -7,7 +7,8 @@ static const struct device_kernels *const families[] = {
     cuda_joined_kernels,      cuda_onto_kernels, /* of many values at once; what is added to a product */
     cuda_elementwise_kernels, cuda_reduce_kernels, cuda_softmax_kernels, cuda_training_kernels, cuda_matmul_kernels,
     cuda_fused_kernels,       cuda_conv_kernels,   cuda_pool_kernels,    cuda_norm_kernels,     cuda_rows_kernels,
-    cuda_random_kernels,      cuda_arrays_kernels, cuda_layers_kernels,  cuda_attention_kernels};
+    cuda_random_kernels,      cuda_arrays_kernels, cuda_layers_kernels,  cuda_attention_kernels,
+    cuda_small_kernels};
 
 const struct kernel_def *cuda_kernels(const struct op *op) {
   for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)

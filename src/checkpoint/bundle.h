@@ -69,10 +69,16 @@ shoal_status bundle_read(struct bundle *b, const char *key, size_t n, struct ten
 /* The part that slice s is of the tensor. */
 shoal_status bundle_read_slice(struct bundle *b, const char *key, size_t n, const struct slice *s, struct tensor *out);
 
-/* Makes one bundle of several by renaming their data files and joining their indices; cancel ends it before the first
- * is renamed. */
+/* Makes one bundle of several by renaming their data files and joining their indices; cancel (may be NULL) ends it
+ * before the first is renamed. */
 shoal_status bundle_merge(const char *const *prefixes, int n, const char *merged, bool allow_missing,
                           struct cancel *cancel);
+/* The same, and some tensors get a second name: an entry of the index for the same bytes. */
+struct bundle_alias {
+  const char *name, *alias;
+};
+shoal_status bundle_merge_named(const char *const *prefixes, int n, const char *merged, bool allow_missing,
+                                struct cancel *cancel, const struct bundle_alias *aliases, int n_aliases);
 
 /* ---- the encoding of strings and the like in data files ---- */
 shoal_status bundle_put_strings(struct file_writer *f, const struct tensor *t, uint32_t *crc);

@@ -83,7 +83,7 @@ static shoal_status add(struct merge *m, const char *prefix, struct bundle_item 
 
 static shoal_status merge_one(struct merge *m, const char *prefix, bool allow_missing, struct cancel *cancel) {
   struct bundle b;
-  if (cancel_started(cancel)) return cancel_reason(cancel);
+  if (cancel && cancel_started(cancel)) return cancel_reason(cancel);
   shoal_status s = bundle_open(&b, prefix);
   if (s && allow_missing && shoal_status_code(s) == SHOAL_NOT_FOUND) {
     shoal_status_free(s);
@@ -97,7 +97,7 @@ static shoal_status merge_one(struct merge *m, const char *prefix, bool allow_mi
   for (size_t i = 0; !s && i < b.items.n; i++) {
     struct bundle_item *it = &b.items.at[i];
     struct bundle_entry e;
-    if (cancel_started(cancel)) s = cancel_reason(cancel);
+    if (cancel && cancel_started(cancel)) s = cancel_reason(cancel);
     if (!s) s = bundle_entry_decode(it->key, it->value.at, it->value.n, &e);
     if (s) break;
     if (e.shard < 0 || e.shard >= b.shards)
@@ -143,13 +143,34 @@ static shoal_status write_index(struct merge *m, const char *merged) {
   return s;
 }
 
+/* An entry of another name for the same bytes. */
+static shoal_status add_alias(struct merge *m, const struct bundle_alias *a) {
+  struct bundle_item *had = strmap_get(&m->by_key, a->name);
+  if (!had || had->entry.slices.n) return NOT_FOUND("there is no tensor '%s' to be called '%s'", a->name, a->alias);
+  if (strmap_get(&m->by_key, a->alias)) return INVALID("there is a tensor '%s' already", a->alias);
+  struct bundle_item *other = mem_zalloc(1, sizeof *other);
+  other->key = mem_strdup(a->alias);
+  other->key_n = strlen(a->alias);
+  other->entry = had->entry;
+  other->entry.slices = (__typeof__(other->entry.slices)){0};
+  vec_push(&m->items, other);
+  strmap_put(&m->by_key, other->key, other);
+  return NULL;
+}
+
 shoal_status bundle_merge(const char *const *prefixes, int n, const char *merged, bool allow_missing,
                           struct cancel *cancel) {
+  return bundle_merge_named(prefixes, n, merged, allow_missing, cancel, NULL, 0);
+}
+
+shoal_status bundle_merge_named(const char *const *prefixes, int n, const char *merged, bool allow_missing,
+                                struct cancel *cancel, const struct bundle_alias *aliases, int n_aliases) {
   struct merge m = {0};
   char *dir = path_directory(merged);
   shoal_status s = directory_make_one(dir);
   free(dir);
   for (int i = 0; !s && i < n; i++) s = merge_one(&m, prefixes[i], allow_missing, cancel);
+  for (int i = 0; !s && i < n_aliases; i++) s = add_alias(&m, &aliases[i]);
   for (size_t i = 0; !s && i < m.files.n; i++) {
     char *to = bundle_data_path(merged, (int)i, (int)m.files.n);
     s = file_rename(m.files.at[i], to);

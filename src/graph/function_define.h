@@ -52,5 +52,7 @@ char *function_unique_name(struct shoal_graph *g, const char *base);
 shoal_status function_encode(const struct shoal_function *f, struct text *out);
 /* Appends "node:output:0", or the input's name: how inputs are written inside a FunctionDef. */
 void function_put_source(shoal_out from, struct text *out);
+/* "node:output:0", whatever the node is. */
+void function_put_output(shoal_out from, struct text *out);
 
 #endif

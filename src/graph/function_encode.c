@@ -25,12 +25,16 @@ static const char *output_arg(const struct shoal_node *n, int index, int *which)
   return "";
 }
 
-void function_put_source(shoal_out from, struct text *out) {
-  text_adds(out, from.node->name);
-  if (op_is(from.node->op, "Placeholder")) return; /* an input: there are no others in a body */
+void function_put_output(shoal_out from, struct text *out) {
   int which = 0;
   const char *arg = output_arg(from.node, from.index, &which);
-  text_addf(out, ":%s:%d", arg, which);
+  text_addf(out, "%s:%s:%d", from.node->name, arg, which);
+}
+
+void function_put_source(shoal_out from, struct text *out) {
+  bool is_input = op_is(from.node->op, "Placeholder"); /* there are no others in a body */
+  if (is_input) text_adds(out, from.node->name);
+  else function_put_output(from, out);
 }
 
 static void put_signature(const struct shoal_function *f, struct text *out) {

@@ -10,10 +10,13 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/given.h"
+#include "base/log.h"
 #include "base/options.h"
+#include "checkpoint/bundle.h"
 #include "graph/given.h"
 #include "proto/meta_graph.wire.h"
 #include "saved_model/meta.h"
+#include "saved_model/objects.h"
 #include "tensor/tensor_proto.h"
 #include "train/meta_graph.h"
 #include "train/saver.h"
@@ -29,6 +32,8 @@ struct export {
   const char *dir;
   char *temporary; /* the folder that becomes dir */
   shoal_saver *saver, *made;
+  struct shoal_graph *functions; /* the graph with signatures as functions, where it has objects; else NULL */
+  struct object_result objects;
 };
 
 /* ---- the message ---- */
@@ -102,15 +107,17 @@ static void put_tags(struct text *t, const char *tags) {
 }
 
 static shoal_status encode(const struct export *e, struct text *out) {
-  const struct text *meta;
-  TRY(saver_meta_graph(e->saver, &meta));
+  const struct text *meta = NULL;
+  if (!e->functions) TRY(saver_meta_graph(e->saver, &meta));
   put_SavedModel_saved_model_schema_version(out, SCHEMA_VERSION);
   size_t at = begin_SavedModel_meta_graphs(out);
   put_tags(out, e->o.tags ? e->o.tags : "serve");
-  text_add(out, meta->at, meta->n);
+  if (meta) text_add(out, meta->at, meta->n);
+  else TRY(saver_meta_graph_of(e->saver, e->functions, out));
   for (int i = 0; i < e->o.n_signatures; i++) put_signature(out, &e->signatures[i]);
   for (int i = 0; i < e->o.n_assets; i++) put_asset(out, &e->assets[i]);
   if (e->o.main_op) put_main_op(out, shoal_op_name(e->o.main_op));
+  if (e->functions) put_MetaGraphDef_object_graph_def_n(out, e->objects.graph.at, e->objects.graph.n);
   wire_end(out, at);
   return NULL;
 }
@@ -200,10 +207,52 @@ static shoal_status write_model(const struct export *e) {
   return s;
 }
 
+/* A checkpoint of the objects alone. */
+static shoal_status write_objects(const struct export *e, const char *prefix) {
+  struct bundle_writer w;
+  shoal_tensor *t;
+  TRY(shoal_tensor_from_string(e->objects.checkpoint.at, e->objects.checkpoint.n, &t));
+  shoal_status s = bundle_writer_open(&w, prefix);
+  if (!s) {
+    s = bundle_writer_add(&w, OBJECTS_KEY, strlen(OBJECTS_KEY), &t->t);
+    if (s) bundle_writer_abort(&w);
+    else s = bundle_writer_finish(&w);
+  }
+  shoal_tensor_unref(t);
+  return s;
+}
+
+/* Values have two names then: the saver's, and that under which objects look for them. */
+static shoal_status join(const struct export *e, const char *const parts[2], const char *prefix) {
+  const struct saver_nodes *saved = saver_nodes_of(e->saver);
+  struct bundle_alias *also = mem_zalloc((size_t)saved->n_values + 1, sizeof *also);
+  char **keys = mem_zalloc((size_t)saved->n_values + 1, sizeof *keys);
+  for (int i = 0; i < saved->n_values; i++) {
+    keys[i] = objects_value_key(i);
+    also[i] = (struct bundle_alias){saved_name(&saved->values[i]), keys[i]};
+  }
+  shoal_status s = bundle_merge_named(parts, 2, prefix, false, NULL, also, saved->n_values);
+  for (int i = 0; i < saved->n_values; i++) free(keys[i]);
+  free(keys);
+  free(also);
+  return s;
+}
+
+/* The values as the saver writes them, wherever they are, and where objects find them, as one. */
+static shoal_status write_joined(const struct export *e, const char *prefix) {
+  char *values = mem_printf("%s_values", prefix), *objects = mem_printf("%s_objects", prefix);
+  shoal_status s = saver_write(e->saver, e->session, values);
+  if (!s) s = write_objects(e, objects);
+  if (!s) s = join(e, (const char *const[]){values, objects}, prefix);
+  free(values);
+  free(objects);
+  return s;
+}
+
 static shoal_status write_variables(const struct export *e) {
   char *prefix = mem_printf("%s/variables/variables", e->temporary), *dir = path_directory(prefix);
   shoal_status s = directory_make(dir);
-  if (!s) s = saver_write(e->saver, e->session, prefix);
+  if (!s) s = e->functions ? write_joined(e, prefix) : saver_write(e->saver, e->session, prefix);
   free(prefix);
   free(dir);
   return s;
@@ -251,9 +300,31 @@ static shoal_status find_saver(struct export *e) {
   return shoal_session_extend(e->session, e->graph);
 }
 
+static shoal_status make_objects(struct export *e) {
+  const struct saver_nodes *saved = saver_nodes_of(e->saver);
+  struct object_source from = {.graph = e->graph,
+                               .values = saved->values,
+                               .n_values = saved->n_values,
+                               .signatures = e->signatures,
+                               .n_signatures = e->o.n_signatures,
+                               .assets = e->assets,
+                               .n_assets = e->o.n_assets,
+                               .main_op = e->o.main_op};
+  e->functions = graph_copy(e->graph, NULL);
+  shoal_status s = objects_make(&from, e->functions, &e->objects);
+  if (!s) return NULL;
+  graph_free(e->functions);
+  e->functions = NULL;
+  if (shoal_status_code(s) != SHOAL_UNIMPLEMENTED) return s;
+  LOGI("the SavedModel '%s' is written without objects, as one of version 1: %s", e->dir, shoal_status_message(s));
+  shoal_status_free(s);
+  return NULL;
+}
+
 static shoal_status export_model(struct export *e, const shoal_export_options *options) {
   TRY(take_options(e, options));
   TRY(find_saver(e));
+  TRY(make_objects(e));
   shoal_status s = directory_make(e->temporary);
   if (!s) s = write_folder(e);
   if (s) remove_all(e->temporary);
@@ -270,6 +341,8 @@ shoal_status shoal_saved_model_save(shoal_graph *g, shoal_session *session, cons
   e.dir = folder;
   e.temporary = mem_printf("%s.tempstate-%d-%" PRId64, folder, (int)getpid(), wall_nanos());
   shoal_status s = export_model(&e, options);
+  if (e.functions) graph_free(e.functions);
+  object_result_release(&e.objects);
   shoal_saver_free(e.made);
   free(e.signatures);
   free(e.assets);

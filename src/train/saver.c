@@ -110,17 +110,23 @@ static shoal_status choose_by_probe(shoal_saver *s, shoal_session *session, cons
 
 /* ---- saving ---- */
 
-shoal_status saver_meta_graph(shoal_saver *s, const struct text **out) {
+shoal_status saver_meta_graph_of(const shoal_saver *s, struct shoal_graph *copy, struct text *out) {
   struct meta_saver def = {.filename = s->nodes.prefix,
                            .save = s->nodes.saved,
                            .restore = s->nodes.read_gathered,
                            .max_to_keep = MAX(s->files.max_to_keep, 0),
                            .keep_every_hours = s->files.keep_every_secs / 3600};
+  return meta_graph_encode(copy, &def, out);
+}
+
+const struct saver_nodes *saver_nodes_of(const shoal_saver *s) { return &s->nodes; }
+
+shoal_status saver_meta_graph(shoal_saver *s, const struct text **out) {
   *out = &s->meta;
   if (s->meta.n && s->meta_nodes == s->graph->nodes.n) return NULL;
   s->meta.n = 0;
   s->meta_nodes = s->graph->nodes.n;
-  return meta_graph_encode(s->graph, &def, &s->meta);
+  return saver_meta_graph_of(s, s->graph, &s->meta);
 }
 
 static shoal_status write_meta(shoal_saver *s, const char *path) {

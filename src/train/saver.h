@@ -47,6 +47,10 @@ shoal_status saver_poll(shoal_saver *s);
 void saver_talk(shoal_saver *s, const char *task);
 /* The MetaGraphDef of the saver's graph, kept until the graph grows; it stays the saver's. */
 shoal_status saver_meta_graph(shoal_saver *s, const struct text **out);
+/* Appends the same of a copy of that graph, to which something was added. */
+shoal_status saver_meta_graph_of(const shoal_saver *s, struct shoal_graph *copy, struct text *out);
+/* What it saves. */
+const struct saver_nodes *saver_nodes_of(const shoal_saver *s);
 /* The variables as they are now, written to path: no list of checkpoints, nothing beside. */
 shoal_status saver_write(shoal_saver *s, shoal_session *session, const char *path);
 /* Is there room in the directory (for two checkpoints in one that has none), and may we write there? */

@@ -215,6 +215,46 @@ def test_from_c(folder):
 
 
 @in_folder
+def test_objects(folder):
+    """What a C program wrote, as objects of TensorFlow 2: variables, functions that are called, trained and saved anew."""
+    path, file = os.path.join(folder, "ours"), vocabulary(folder)
+    run(EXPORTER, "save", path, file)
+    os.remove(file)
+    model = tf.saved_model.load(path)
+    assert [v.name for v in model.variables] == ["rows:0"] and np.array_equal(model.variables[0], ROWS)
+    assert [v.name for v in model.trainable_variables] == ["rows:0"]
+    assert sorted(model.signatures) == ["number", "serving_default", "times"]
+    words, by = tf.constant(["two", "who"]), tf.constant([10., 1.])
+    for got in (model.times(words, by), model.times(by=by, words=words), model.signatures["times"](words=words, by=by)):
+        assert np.array_equal(got["times"], ROWS[[2, 0]] * [10, 1]) and np.array_equal(got["Again!"], by), got
+    assert model.signatures["times"].structured_input_signature[1]["by"] == tf.TensorSpec([2], tf.float32, "by")
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model.serving_default(tf.constant(["two", "two"]))["rows"])
+    grad, = tape.gradient(loss, model.trainable_variables)
+    model.variables[0].assign_sub(grad)
+    assert np.array_equal(model.serving_default(tf.constant(["two"]))["rows"], [[18, 19]])
+    again = os.path.join(folder, "again")  # theirs, made of ours, read by us
+    tf.saved_model.save(model, again, signatures=model.signatures)
+    assert run(EXPORTER, "ask", again, "two", "one") == "two 2 18 19\none 1 10 11\n"
+    other = tf.saved_model.load(path)  # two of one model share nothing
+    assert np.array_equal(other.serving_default(tf.constant(["two"]))["rows"], [[20, 21]])
+    assert sorted(tf.train.load_checkpoint(f"{path}/variables/variables").get_variable_to_shape_map()) == [
+        "_CHECKPOINTABLE_OBJECT_GRAPH", "rows", "variables/0/.ATTRIBUTES/VARIABLE_VALUE"]
+
+
+@in_folder
+def test_without_objects(folder):
+    """A variable of TensorFlow 1's kind has no form as an object: the model is one of version 1."""
+    path = os.path.join(folder, "ours")
+    run(EXPORTER, "save_ref", path, vocabulary(folder))
+    model = tf.saved_model.load(path)
+    assert not hasattr(model, "times")
+    got = model.signatures["times"](words=tf.constant(["two"]), by=tf.constant([10., 1.]))
+    assert np.array_equal(got["times"], [[200, 21]])
+    assert run(EXPORTER, "ask", path, "two") == "two 2 20 21\n"
+
+
+@in_folder
 def test_show(folder):
     """Line by line what saved_model_cli prints; all of it but ops and functions."""
     run(EXPORTER, "save", f"{folder}/ours", vocabulary(folder))

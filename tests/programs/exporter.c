@@ -1,6 +1,7 @@
-/* Writes a SavedModel with a variable, a table that a file fills, and two signatures; or asks one.
+/* Writes a SavedModel with a variable, a table that a file fills, and three signatures; or asks one.
  *
  *   exporter save DIR VOCABULARY     words -> their numbers, and the rows of a matrix that these name
+ *   exporter save_ref DIR VOCABULARY     the same with a variable of TensorFlow 1's kind
  *   exporter ask DIR WORD...         prints number and row of each word, by the signature */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +16,9 @@ static void check(shoal_status s) {
   exit(1);
 }
 
-static int save(const char *dir, const char *vocabulary) {
+static int save(const char *dir, const char *vocabulary, bool ref) {
   shoal_graph *g = shoal_graph_new();
+  shoal_use_ref_variables(g, ref);
   shoal_out words = shoal_placeholder(g, SHOAL_STRING, SHOAL_SHAPE(-1), "words");
   shoal_out file = shoal_constant_string(g, vocabulary);
   shoal_out table = shoal_hash_table_v2(g, SHOAL_STRING, SHOAL_INT64);
@@ -25,16 +27,20 @@ static int save(const char *dir, const char *vocabulary) {
   shoal_var rows = shoal_variable(
       g, "rows", shoal_constant_floats(g, SHOAL_SHAPE(4, 2), (const float[]){0, 1, 10, 11, 20, 21, 30, 31}));
   shoal_out found = shoal_gather_v2(g, rows.value, numbers, shoal_constant_int(g, 0));
+  shoal_out by = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(2), "by");
+  shoal_out product = shoal_mul(g, found, by);
   shoal_op *init = shoal_initialize(g);
   if (shoal_graph_error(g)) return shoal_report(g);
   shoal_session *s;
   check(shoal_session_open(g, NULL, &s));
   check(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
   const shoal_export_value in[] = {{"words", words}}, out[] = {{"numbers", numbers}, {"rows", found}};
-  const shoal_export_signature signatures[] = {{NULL, NULL, in, out, 1, 2}, {"number", "own/method", in, out, 1, 1}};
+  const shoal_export_value two[] = {{"words", words}, {"by", by}}, times[] = {{"times", product}, {"Again!", by}};
+  const shoal_export_signature signatures[] = {
+      {NULL, NULL, in, out, 1, 2}, {"number", "own/method", in, out, 1, 1}, {"times", NULL, two, times, 2, 2}};
   const shoal_export_asset asset = {vocabulary, file};
   check(shoal_saved_model_save(g, s, dir,
-                               SHOAL_OPTIONS(shoal_export_options, .signatures = signatures, .n_signatures = 2,
+                               SHOAL_OPTIONS(shoal_export_options, .signatures = signatures, .n_signatures = 3,
                                              .assets = &asset, .n_assets = 1, .main_op = fill)));
   check(shoal_session_close(s));
   shoal_graph_free(g);
@@ -59,7 +65,8 @@ static int ask(const char *dir, char **words, int n) {
 }
 
 int main(int argc, char **argv) {
-  if (argc == 4 && !strcmp(argv[1], "save")) return save(argv[2], argv[3]);
+  if (argc == 4 && !strcmp(argv[1], "save")) return save(argv[2], argv[3], false);
+  if (argc == 4 && !strcmp(argv[1], "save_ref")) return save(argv[2], argv[3], true);
   if (argc > 3 && !strcmp(argv[1], "ask")) return ask(argv[2], argv + 3, argc - 3);
   fprintf(stderr, "usage: exporter save DIR VOCABULARY | exporter ask DIR WORD...\n");
   return 2;

@@ -103,7 +103,6 @@ static shoal_status serve(const struct serve_flags *f, const struct batch_parame
                                        .max_request_bytes = f->max_request,
                                        .rest_port = (int)f->rest_port,
                                        .rest_host = f->bind_all ? "[::]" : NULL,
-                                       .rest_threads = (int)f->rest_threads,
                                        .rest_timeout_ms = f->rest_timeout_ms,
                                        .rest_max_bytes = f->rest_max_bytes},
         &server);
@@ -138,7 +137,7 @@ int serve_main(int argc, char **argv) {
       {"port", "N", "the port of gRPC (default 8500; 0: a free one)", .number = &f.port, .max = 65535},
       {"rest_api_port", "N", "the port of REST, plain text (0: a free one; default: none)", .number = &f.rest_port,
        .max = 65535},
-      {"rest_api_num_threads", "N", "requests of REST worked on at a time (default: four for each core)",
+      {"rest_api_num_threads", "N", "the same as --max_http_handlers",
        .number = &f.rest_threads, .min = 1, .max = 4096},
       {"rest_api_timeout_in_ms", "N", "for a request of REST (default 30000; 0: none)", .number = &f.rest_timeout_ms,
        .max = INT32_MAX},
@@ -192,6 +191,7 @@ int serve_main(int argc, char **argv) {
     return EXIT_USAGE;
   }
   if (f.level) log_set_level(parsed);
+  if (f.rest_threads && !limits[RPC_MAX_HTTP_HANDLERS]) limits[RPC_MAX_HTTP_HANDLERS] = f.rest_threads;
   for (int i = 0; i < RPC_LIMITS; i++) rpc_limit_set((enum rpc_limit)i, limits[i]);
   struct batch_parameters batching;
   shoal_status s = read_batching(&f, &batching);

@@ -3,8 +3,8 @@
  *   /healthz   200 "ok", or 503 and why: it is stopping, or the network's loop does not turn
  *   /metrics   for Prometheus
  *
- * /healthz has the loop run an event and waits a moment for it: nothing that only remembers when the loop last turned
- * would tell an idle loop from a stuck one. */
+ * Who is answered by the loop knows that it turns; while it does not, the thread that looks after it says so
+ * (rpc/http1/http1_stall.c). */
 #include "cluster/metrics.h"
 
 #include <dirent.h>
@@ -29,7 +29,7 @@
 #include "runtime/variable.h"
 #include "tensor/buffer.h"
 
-enum { TURN_MS = 3000, FETCH_MS = 1000 };
+enum { FETCH_MS = 1000 };
 
 /* ---- gathering ---- */
 
@@ -128,39 +128,13 @@ void server_numbers_get(struct shoal_server *s, struct server_numbers *n) {
 
 /* ---- /healthz ---- */
 
-static void on_turn(struct rpc_event *e) {
-  struct server_probe *p = (struct server_probe *)((char *)e - offsetof(struct server_probe, event));
-  pthread_mutex_lock(&p->lock);
-  p->asked = 0;
-  pthread_cond_broadcast(&p->turned);
-  pthread_mutex_unlock(&p->lock);
-}
-
-static void wait_for_turn(struct server_probe *p, int64_t deadline) {
-  while (p->asked && cond_wait_until(&p->turned, &p->lock, deadline)) continue;
-}
-
 static int healthz(void *arg, struct text *out) {
   struct shoal_server *s = arg;
-  struct server_probe *p = &s->probe;
   pthread_mutex_lock(&s->lock);
   bool stopping = s->quit || atomic_load(&s->draining);
   pthread_mutex_unlock(&s->lock);
-  if (stopping) {
-    text_adds(out, "stopping\n");
-    return 503;
-  }
-  pthread_mutex_lock(&p->lock);
-  if (!p->asked) {
-    p->asked = clock_ns();
-    rpc_loop_post(&p->event);
-  }
-  wait_for_turn(p, clock_ns() + TURN_MS * 1000000ll);
-  int64_t asked = p->asked;
-  pthread_mutex_unlock(&p->lock);
-  if (asked) text_addf(out, "the network's loop has not turned for %.1f s\n", (double)(clock_ns() - asked) * 1e-9);
-  else text_adds(out, "ok\n");
-  return asked ? 503 : 200;
+  text_adds(out, stopping ? "stopping\n" : "ok\n");
+  return stopping ? 503 : 200;
 }
 
 /* ---- /metrics ---- */
@@ -225,8 +199,8 @@ static int metrics(void *arg, struct text *out) {
   put(out, "shoal_connections", "gauge", "Open connections to this server.", (double)rpc_server_connections(s->rpc));
   put(out, "shoal_loop_stalls_total", "counter", "Times that the network's loop did not turn for too long.",
       (double)rpc_loop_stalls());
-  put(out, "shoal_grpc_received_bytes_total", "counter", "Bytes read from gRPC's connections.", (double)in);
-  put(out, "shoal_grpc_sent_bytes_total", "counter", "Bytes written to gRPC's connections.", (double)sent);
+  put(out, "shoal_grpc_received_bytes_total", "counter", "Bytes read from connections of gRPC and HTTP.", (double)in);
+  put(out, "shoal_grpc_sent_bytes_total", "counter", "Bytes written to connections of gRPC and HTTP.", (double)sent);
   fast_bytes(&in, &sent);
   put(out, "shoal_fast_connections", "gauge", "Open connections of the fast path to this server.",
       (double)budget_used(rpc_budget(RPC_MAX_FAST_CONNECTIONS)));
@@ -262,23 +236,5 @@ static const struct page rows[] = {{"/healthz", "text/plain; charset=utf-8", hea
                                    {"/metrics", "text/plain; version=0.0.4; charset=utf-8", metrics}};
 
 shoal_status server_pages_start(struct shoal_server *s, const char *host, int port) {
-  struct server_probe *p = &s->probe;
-  p->event = (struct rpc_event){.fn = on_turn, .kind = RPC_EVENT_QUICK};
-  pthread_mutex_init(&p->lock, NULL);
-  cond_init(&p->turned);
-  p->ready = true;
   return pages_start(host ? host : "127.0.0.1", port > 0 ? port : 0, rows, (int)COUNT_OF(rows), s, &s->pages);
-}
-
-void server_pages_stop(struct shoal_server *s) {
-  struct server_probe *p = &s->probe;
-  pages_stop(s->pages);
-  s->pages = NULL;
-  if (!p->ready) return;
-  pthread_mutex_lock(&p->lock);
-  wait_for_turn(p, DEADLINE_NEVER); /* the loop has the event still */
-  pthread_mutex_unlock(&p->lock);
-  pthread_mutex_destroy(&p->lock);
-  pthread_cond_destroy(&p->turned);
-  p->ready = false;
 }

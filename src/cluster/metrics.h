@@ -15,7 +15,5 @@ void server_numbers_get(struct shoal_server *s, struct server_numbers *n);
 
 /* /healthz and /metrics. host NULL: loopback; port below 1: any that is free. */
 shoal_status server_pages_start(struct shoal_server *s, const char *host, int port);
-/* While the loop still runs. */
-void server_pages_stop(struct shoal_server *s);
 
 #endif

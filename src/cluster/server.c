@@ -417,7 +417,7 @@ static void stop_serving(struct shoal_server *s) {
 }
 
 static void free_server(struct shoal_server *s) {
-  server_pages_stop(s);
+  pages_close(s->pages);
   /* Sessions first: their steps end with an error that says why. Then what other masters run here. */
   if (s->worker) {
     master_close(&s->master);
@@ -425,6 +425,7 @@ static void free_server(struct shoal_server *s) {
   }
   startup_over(s->startup);
   coordination_agent_stop(s->coordination);
+  pages_stop(s->pages); /* which look at all of it */
   if (s->rpc) stop_serving(s);
   if (s->worker) {
     /* Where requests of the fast path go on, what they work on stays: the process ends, or has lost this much memory.

@@ -6,18 +6,9 @@
 #include "cluster/master.h"
 #include "cluster/worker.h"
 #include "rpc/loop.h"
-#include "rpc/pages.h"
+#include "rpc/http1/pages.h"
 #include "rpc/server.h"
 #include "shoal/cluster.h"
-
-/* Does the loop turn? For /healthz (metrics.c). */
-struct server_probe {
-  struct rpc_event event;
-  bool ready;
-  pthread_mutex_t lock;
-  pthread_cond_t turned;
-  int64_t asked; /* lock: when the event was posted; 0: it has run */
-};
 
 struct shoal_server {
   struct cluster_spec spec;
@@ -33,7 +24,6 @@ struct shoal_server {
   struct master master;
   struct rpc_server *rpc;
   struct pages *pages; /* NULL: none */
-  struct server_probe probe;
   struct startup *startup; /* whom we wait for; NULL: nobody */
   int64_t started;
   int64_t exit_with_job_ms;         /* 0: it stays */

@@ -9,6 +9,8 @@
 #include "base/keyed_hash.h"
 #include "base/mem.h"
 #include "rpc/limits.h"
+#include "rpc/loop.h"
+#include "rpc/turns.h"
 
 enum { BITS = 10 };
 
@@ -50,6 +52,8 @@ struct rpc_address *rpc_address_get(uint64_t number, struct budget *held) {
     share(&a->held, held);
     share(&a->unread, rpc_budget(RPC_MAX_UNREAD_BYTES));
     share(&a->framing, rpc_budget(RPC_MAX_FRAMING_BYTES));
+    a->requests = rpc_line_new((int)rpc_limit(RPC_MAX_HTTP_HANDLERS));
+    a->packed = rpc_line_new(0);
   }
   a->refs++;
   pthread_mutex_unlock(&table.lock);
@@ -65,5 +69,8 @@ void rpc_address_unref(struct rpc_address *a) {
     *at = a->next;
   }
   pthread_mutex_unlock(&table.lock);
-  if (last) free(a);
+  if (!last) return;
+  rpc_line_free(a->requests);
+  rpc_line_free(a->packed);
+  free(a);
 }

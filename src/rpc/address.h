@@ -7,7 +7,8 @@
  * process more. What counts as an address: one of IPv4, or all of IPv6 that share their first half, which is what one
  * machine is given. All that come to the fast path's Unix socket are one. Where a server may hold as much as the
  * process, which is so unless --max_request_bytes or a large memory leaves it less, an address has one share of gRPC
- * and the fast path together; else one of each. */
+ * and the fast path together; else one of each. Requests of HTTP/1 stand in one line for each address, as the calls of
+ * a connection of HTTP/2 do. */
 #ifndef RPC_ADDRESS_H
 #define RPC_ADDRESS_H
 
@@ -27,7 +28,8 @@ struct rpc_address {
   int refs;                 /* the table's lock */
   uint64_t number;
   struct budget connections, calls, held, unread, framing;
-  size_t waiting; /* room's lock: its requests that wait for room */
+  struct rpc_line *requests, *packed; /* of HTTP/1: what waits for its handler; to be inflated first */
+  size_t waiting;                     /* room's lock: its requests that wait for room */
 };
 
 /* The same for all connections of one address, and never 0. */

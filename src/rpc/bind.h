@@ -1,4 +1,4 @@
-/* A socket that listens, for servers that do not use the network's loop. */
+/* A socket that listens, for servers of HTTP/1: the errors blame the flags that named its place. */
 #ifndef RPC_BIND_H
 #define RPC_BIND_H
 

@@ -122,7 +122,7 @@ static void give_up(struct rpc_channel *c) {
 static void note_failure(struct rpc_channel *c, const struct sockaddr_storage *at, const char *why) {
   struct text t = {0};
   text_adds(&t, "failed to connect to all addresses; last error: UNKNOWN: ");
-  http2_address(at, &t);
+  socket_address(at, &t);
   text_addf(&t, ": Failed to connect to remote host: %s", why);
   free(c->error);
   c->error = text_take(&t);

@@ -1,4 +1,5 @@
-/* What a peer can make the transport hold, and for how long: one table, for HTTP/2 and the fast path.
+/* What a peer can make the transport hold, and for how long: one table, for HTTP/2, HTTP/1 and the fast
+ * path.
  *
  * Each row is a flag of `shoal server`, of the same name; docs/security.md has the same table, and a test compares the
  * two. A limit that is counted has a budget of the process; what is counted for each connection has a row of its own,
@@ -29,6 +30,7 @@ enum rpc_limit {
   RPC_MAX_CONNECTION_FRAMING_BYTES,
   RPC_MAX_HANDLERS,
   RPC_MAX_CONNECTION_HANDLERS,
+  RPC_MAX_HTTP_HANDLERS,
   RPC_GREETING_TIMEOUT,
   RPC_REQUEST_TIMEOUT,
   RPC_ROOM_TIMEOUT,

@@ -44,18 +44,21 @@
 #include "rpc/turns.h"
 
 /* More spare threads than MAX_SPARES end. The watcher looks but once in DOZE_NS after QUIET looks without an event.
- * RETRY_NS: when no thread could be started, until it is tried again. */
+ * RETRY_NS: when no thread could be started, until it is tried again. STALL_NS: without a turn, until those speak who
+ * are to, every SPEAK_NS. */
 enum {
   MAX_SPARES = 4,
   RESERVE = 64,
   TICK_NS = 1000000,
   DOZE_NS = 1000000000,
   RETRY_NS = 50000000,
+  SPEAK_NS = 50000000,
   GREET_NS = 2000000,
   QUIET = 50,
   FAIR = 16
 };
 static const uint64_t BUSY = (uint64_t)1 << 63;
+static const int64_t STALL_NS = 3000000000;
 
 static struct {
   pthread_mutex_t lock;
@@ -73,6 +76,7 @@ static struct {
   atomic_ullong turns;                /* of the leader */
   atomic_bool polling;                /* it is in epoll_wait */
   atomic_llong stalled_since, stalls; /* 0: it turns */
+  struct rpc_stall *speakers;         /* lock: of a leader that does not */
   int epoll;
   struct rpc_watch waker; /* an eventfd */
   uint8_t *scratch;
@@ -435,6 +439,31 @@ static void look_for_stall(unsigned long long *turns, int64_t *since) {
   }
 }
 
+void rpc_loop_when_stalled(struct rpc_stall *s) {
+  pthread_mutex_lock(&loop.lock);
+  s->next = loop.speakers;
+  loop.speakers = s;
+  pthread_mutex_unlock(&loop.lock);
+}
+
+void rpc_loop_forget_stalled(struct rpc_stall *s) {
+  pthread_mutex_lock(&loop.lock);
+  struct rpc_stall **at = &loop.speakers;
+  while (*at != s) at = &(*at)->next;
+  *at = s->next;
+  pthread_mutex_unlock(&loop.lock);
+}
+
+/* Call with the lock held; true: the leader has not turned for ns, which is long. */
+static bool speak(int64_t ns) {
+  bool stalled = ns > STALL_NS;
+  for (struct rpc_stall *s = loop.speakers; s; s = s->next) {
+    if (stalled || s->speaks) s->fn(s, stalled ? ns : 0);
+    s->speaks = stalled;
+  }
+  return stalled;
+}
+
 static void sleep_for(int64_t ns) { cond_wait_until(&loop.traffic, &loop.lock, clock_ns() + ns); }
 
 /* Takes the lead from a thread that stays busy. */
@@ -446,9 +475,12 @@ static void *watch(void *arg) {
   pthread_mutex_lock(&loop.lock);
   while (!loop.ending) {
     look_for_stall(&turns, &since);
+    bool stalled = speak(clock_ns() - since);
     unsigned long long beat = atomic_load(&loop.beat), leader = atomic_load(&loop.lead);
     bool doze = quiet >= QUIET && !(leader & BUSY);
-    if (doze) {
+    if (stalled) {
+      sleep_for(SPEAK_NS);
+    } else if (doze) {
       atomic_store(&loop.dozing, true);
       if (atomic_load(&loop.beat) == beat) sleep_for(DOZE_NS);
       atomic_store(&loop.dozing, false);

@@ -70,6 +70,16 @@ void rpc_loop_hand_over(void);
  * that has happened. */
 int64_t rpc_loop_stalled(void);
 int64_t rpc_loop_stalls(void);
+/* Who is to speak while the leader cannot: fn is called now and then with for how long it has not turned, on the thread
+ * that looks after it; 0, once, when it turns again. fn waits for nobody, and posts nothing. */
+struct rpc_stall {
+  void (*fn)(struct rpc_stall *s, int64_t ns);
+  bool speaks;
+  struct rpc_stall *next;
+};
+void rpc_loop_when_stalled(struct rpc_stall *s);
+/* fn is not called any more. */
+void rpc_loop_forget_stalled(struct rpc_stall *s);
 /* Memory for what is read from a socket, the leader's. */
 enum { RPC_SCRATCH = 256 << 10 };
 uint8_t *rpc_loop_scratch(void);

@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/vec.h"
+#include "rpc/door.h"
 #include "rpc/http2/http2.h"
 #include "rpc/limits.h"
 #include "rpc/listener.h"
@@ -36,10 +37,8 @@
  * method that is unknown, in what is answered. */
 enum { MAX_METHODS = 64, LAST_MS = 1000, SHOWN = 100 };
 /* What a client may always have, whatever others hold: so many calls, and an answer of so many bytes when it has read
- * all before. Connections that have been idle for so long, in the middle of a request too, or have not begun with
- * HTTP/2 for so long, make room for new ones when there are too many; SOME of them when no descriptor is free. */
-enum { FEW_CALLS = 16, SMALL_ANSWER = 64 << 10, IDLE_S = 10, GREETING_S = 1, SOME = 16 };
-static const int64_t SAY_NS = 5000000000; /* between two lines that say the same */
+ * all before. */
+enum { FEW_CALLS = 16, SMALL_ANSWER = 64 << 10 };
 
 struct rpc_call {
   struct http2_stream stream; /* its connection's lock */
@@ -54,8 +53,8 @@ struct rpc_call {
   pthread_cond_t idle;
   bool handled, gone;       /* lock */
   struct unwanted unwanted; /* lock */
-  size_t unpacked;      /* taken of what the connection may hold; the handler's */
-  rpc_local_done local; /* instead of a connection */
+  size_t unpacked;          /* taken of what the connection may hold; the handler's */
+  rpc_local_done local;     /* instead of a connection */
   void *local_arg;
 };
 
@@ -66,6 +65,7 @@ struct rpc_server {
   uint64_t hashes[MAX_METHODS]; /* of the methods' names */
   struct budget held;           /* by requests, and what they were inflated to */
   struct listener *listener;
+  struct door door;
   struct rpc_event stopping;
   pthread_mutex_t lock;
   pthread_cond_t done;
@@ -214,7 +214,7 @@ int64_t rpc_call_deadline(const struct rpc_call *c) { return c->stream.headers.d
 
 char *rpc_call_peer(struct rpc_call *c) {
   struct text t = {0};
-  if (c->conn) http2_address(&c->conn->peer, &t);
+  if (c->conn) socket_address(&c->conn->peer, &t);
   else text_adds(&t, "unknown");
   return text_take(&t);
 }
@@ -449,26 +449,38 @@ static bool may_be_ended(const struct http2 *c) { return !atomic_load(&c->begun)
 static int64_t idle_for(struct http2 *c, int64_t now) {
   const int64_t second = 1000000000;
   int64_t quiet = atomic_load_explicit(&c->quiet_since, memory_order_relaxed);
-  if (quiet) return now - quiet - IDLE_S * second;
-  if (!atomic_load(&c->greeted)) return now - c->made - GREETING_S * second;
+  if (quiet) return now - quiet - DOOR_IDLE_S * second;
+  if (!atomic_load(&c->greeted)) return now - c->made - DOOR_GREETING_S * second;
   if (!may_be_ended(c)) return -1;
-  return now - atomic_load_explicit(&c->heard, memory_order_relaxed) - IDLE_S * second; /* half a request */
+  return now - atomic_load_explicit(&c->heard, memory_order_relaxed) - DOOR_IDLE_S * second; /* half a request */
 }
 
-/* Ends the connection (of an address; NULL: of all) that has been idle for longest, to make room for another; false:
- * none has been for long. */
-static bool end_an_idle_one(struct rpc_server *s, const struct rpc_address *of) {
-  struct http2 *c = NULL;
-  int64_t now = clock_ns(), longest = 0;
+/* The one that has been idle for longest, and for how long; a reference where out is given. */
+static int64_t find_idle(struct rpc_server *s, const struct rpc_address *of, struct http2 **out) {
+  struct http2 *found = NULL;
+  int64_t now = clock_ns(), longest = -1;
   pthread_mutex_lock(&s->lock);
   for (size_t i = 0; i < s->conns.n; i++) {
     int64_t ns = idle_for(s->conns.at[i], now);
-    if (ns < longest || (of && s->conns.at[i]->address != of)) continue;
-    c = s->conns.at[i];
+    if (ns <= longest || (of && s->conns.at[i]->address != of)) continue;
+    found = s->conns.at[i];
     longest = ns;
   }
-  if (c) http2_ref(c);
+  if (found && out) http2_ref(found);
   pthread_mutex_unlock(&s->lock);
+  if (out) *out = found;
+  return longest;
+}
+
+static struct rpc_server *of_door(struct door *d) {
+  return (struct rpc_server *)((char *)d - offsetof(struct rpc_server, door));
+}
+
+static int64_t longest_idle(struct door *d, const struct rpc_address *of) { return find_idle(of_door(d), of, NULL); }
+
+static bool end_idle(struct door *d, const struct rpc_address *of) {
+  struct http2 *c;
+  find_idle(of_door(d), of, &c);
   if (!c) return false;
   http2_lock(c);
   bool idle = !c->dead && may_be_ended(c);
@@ -482,37 +494,16 @@ static bool end_an_idle_one(struct rpc_server *s, const struct rpc_address *of) 
   return idle;
 }
 
-static bool may_connect(struct rpc_server *s, struct rpc_address *from, const struct sockaddr_storage *peer) {
-  if (budget_take(&from->connections, 1)) return true;
-  bool share = budget_used(&from->connections) >= from->connections.most;
-  if (end_an_idle_one(s, share ? from : NULL)) { /* which counts until it is gone */
-    budget_force(&from->connections, 1);
-    return true;
-  }
-  static atomic_llong said; /* a flood of connections shall not be one of lines */
-  int64_t now = clock_ns();
-  if (now - atomic_load(&said) > SAY_NS) {
-    enum rpc_limit full = share ? RPC_MAX_ADDRESS_CONNECTIONS : RPC_MAX_CONNECTIONS;
-    struct text text = {0};
-    http2_address(peer, &text);
-    atomic_store(&said, now);
-    LOGW("a connection from %s is not taken: there are as many %sas there may be (--%s=%lld)", text_cstr(&text),
-         share ? "from there " : "", rpc_limit_rows[full].flag, (long long)rpc_limit(full));
-    text_release(&text);
-  }
-  return false;
-}
-
 static void on_connected(void *arg, int fd) {
   struct rpc_server *s = arg;
   struct sockaddr_storage peer = {0};
-  for (int i = 0; fd < 0 && i < SOME && end_an_idle_one(s, NULL);) i++;
+  if (fd < 0) door_free_descriptors();
   if (fd < 0) return;
   getpeername(fd, (struct sockaddr *)&peer, &(socklen_t){sizeof peer});
   /* Who may have all that the process holds shares it with the fast path, and an address has one share of both. */
   struct budget *held = s->held.most < s->held.parent->most ? &s->held : s->held.parent;
   struct rpc_address *from = rpc_address_get(rpc_address_number(&peer), held);
-  if (!may_connect(s, from, &peer)) {
+  if (!door_lets_in(from, &peer)) {
     rpc_address_unref(from);
     close(fd);
     return;
@@ -574,6 +565,8 @@ shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_ser
     server_free(s);
     return err;
   }
+  s->door = (struct door){.longest = longest_idle, .end = end_idle};
+  door_add(&s->door);
   *out = s;
   return NULL;
 }
@@ -623,5 +616,6 @@ void rpc_server_stop(struct rpc_server *s, int64_t grace_ms) {
   if (!late) wait_for(s, true, clock_ns() + (int64_t)LAST_MS * 1000000);
   end_connections(s, true);
   wait_for(s, true, DEADLINE_NEVER);
+  door_remove(&s->door);
   server_free(s);
 }

@@ -222,3 +222,21 @@ static ssize_t write_some(struct rpc_socket *s, const struct iovec *from, int n)
 ssize_t socket_write(struct rpc_socket *s, const struct iovec *from, int n) {
   return counted(&bytes_out, write_some(s, from, n));
 }
+
+void socket_address(const struct sockaddr_storage *a, struct text *out) {
+  char host[INET6_ADDRSTRLEN] = "";
+  const struct sockaddr_in *v4 = (const struct sockaddr_in *)a;
+  const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)a;
+  if (a->ss_family == AF_INET) {
+    inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
+    text_addf(out, "ipv4:%s:%d", host, ntohs(v4->sin_port));
+  } else if (a->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+    inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], host, sizeof host);
+    text_addf(out, "ipv4:%s:%d", host, ntohs(v6->sin6_port));
+  } else if (a->ss_family == AF_INET6) {
+    inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
+    text_addf(out, "ipv6:[%s]:%d", host, ntohs(v6->sin6_port));
+  } else {
+    text_adds(out, "unknown");
+  }
+}

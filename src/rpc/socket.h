@@ -1,4 +1,4 @@
-/* A connected socket that does not block, in plain text or under TLS: the bytes of one HTTP/2 connection.
+/* A connected socket that does not block, in plain text or under TLS: the bytes of one connection of HTTP.
  *
  * Not thread-safe; the connection's lock guards it. */
 #ifndef RPC_SOCKET_H
@@ -6,6 +6,7 @@
 
 #include <openssl/ssl.h>
 #include <stdbool.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -27,6 +28,8 @@ int socket_handshake(struct rpc_socket *s, uint32_t *events);
 /* Bytes; 0: wait; -1: the connection is over, error says why. */
 ssize_t socket_read(struct rpc_socket *s, const struct iovec *to, int n);
 ssize_t socket_write(struct rpc_socket *s, const struct iovec *from, int n);
+/* "ipv4:10.0.0.1:4711". */
+void socket_address(const struct sockaddr_storage *a, struct text *out);
 /* Bytes that all sockets of this process have read and written so far. */
 void socket_bytes(int64_t *in, int64_t *out);
 

@@ -31,7 +31,7 @@ void turns_init(struct turns *t) {
 
 /* At the end of those in turn, if it has anything that may be begun. */
 static void enter(struct turns *t, struct rpc_line *l, int each) {
-  if (l->in_turn || !l->waiting.first || l->under_way >= each) return;
+  if (l->in_turn || !l->waiting.first || l->under_way >= (l->most ? l->most : each)) return;
   l->in_turn = true;
   l->next = NULL;
   *t->last = l;
@@ -68,8 +68,9 @@ void turns_end(struct turns *t, struct rpc_line *l, int each) {
   else enter(t, l, each);
 }
 
-struct rpc_line *rpc_line_new(void) {
+struct rpc_line *rpc_line_new(int most) {
   struct rpc_line *l = mem_zalloc(1, sizeof *l);
+  l->most = most;
   event_list_init(&l->waiting);
   return l;
 }

@@ -1,4 +1,5 @@
-/* Whose turn it is: events that may take long wait in a line for each connection, and the lines take turns.
+/* Whose turn it is: events that may take long wait in a line for each connection (of HTTP/1, where a connection is
+ * one question at a time, for each address), and the lines take turns.
  *
  * First come, first served over all connections was here before: whoever sent two hundred requests at once was served
  * two hundred times before anybody else was. Now a connection has one event begun, then the next connection has; and it
@@ -23,6 +24,7 @@ struct rpc_line {
   struct rpc_line *next; /* of those in turn */
   bool in_turn;
   bool left; /* its owner has gone: it goes with the last event that is under way */
+  int most;  /* under way at a time; 0: as many as its kind has it */
   int under_way;
 };
 
@@ -47,7 +49,8 @@ struct rpc_event *turns_next(struct turns *t, int all, int each);
 /* One of l's has ended. */
 void turns_end(struct turns *t, struct rpc_line *l, int each);
 
-struct rpc_line *rpc_line_new(void);
+/* most: see above. */
+struct rpc_line *rpc_line_new(int most);
 /* Nothing waits in it. */
 void line_leave(struct rpc_line *l);
 

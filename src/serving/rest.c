@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "proto/serving.wire.h"
+#include "rpc/loop.h"
 #include "serving/json_examples.h"
 #include "serving/json_tensor.h"
 #include "serving/requests.h"
@@ -107,6 +108,7 @@ static shoal_status ask(const struct rest *rest, struct query *q, json_value doc
   TRY(json_read_inputs(q, document, n, &format));
   query_want_all(q);
   q->deadline = deadline_after_ms(rest->timeout_ms);
+  rpc_loop_hand_over();
   TRY(query_run(q));
   return json_write_answers(q, format, out);
 }
@@ -138,6 +140,7 @@ static shoal_status infer_with(const struct rest *rest, struct servable *servabl
   shoal_tensor *examples;
   struct query q;
   TRY(json_read_examples(document, &(struct unpack_room){room_for, (void *)r}, &examples));
+  rpc_loop_hand_over();
   shoal_status s = inference_run(&q, servable, signature, kind, examples, deadline_after_ms(rest->timeout_ms));
   if (!s) json_write_inference(&q, kind, out);
   query_release(&q);

@@ -6,7 +6,7 @@
 #ifndef SERVING_REST_H
 #define SERVING_REST_H
 
-#include "rpc/http1.h"
+#include "rpc/http1/http1.h"
 #include "serving/catalog.h"
 
 /* The handlers' argument. */

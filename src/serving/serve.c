@@ -27,7 +27,7 @@ static shoal_status start_rest(struct model_server *s, const struct model_server
   s->rest = (struct rest){s->service.catalog, o->rest_timeout_ms};
   return http1_start(&(struct http1_options){.host = o->rest_host,
                                              .port = o->rest_port,
-                                             .threads = o->rest_threads,
+                                             .flags = "--rest_api_port",
                                              .max_body = (size_t)o->rest_max_bytes,
                                              .handle = rest_handle,
                                              .refuse = rest_refuse,

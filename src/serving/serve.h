@@ -16,7 +16,6 @@ struct model_server_options {
   int64_t max_request_bytes;               /* 0: 2 GiB */
   int rest_port;                           /* -1: no REST; 0: any */
   const char *rest_host;                   /* NULL: loopback */
-  int rest_threads;                        /* 0: four for each core */
   int64_t rest_timeout_ms, rest_max_bytes; /* 0: none; 256 MiB */
 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rpc/http1_parse.h"
+#include "rpc/http1/http1_parse.h"
 #include "serving/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "rpc/http1_parse.h"
+#include "rpc/http1/http1_parse.h"
 #include "serving/json.h"
 
 static void numbers_are_those_of_strtod(void **state) {

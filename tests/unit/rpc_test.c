@@ -285,8 +285,8 @@ static void blocking(void **state) {
 static void in_turns(void **state) {
   enum { ALL = 4, EACH = 2 };
   struct turns t;
-  struct rpc_line *a = rpc_line_new(), *b = rpc_line_new();
-  struct rpc_line *c = rpc_line_new();
+  struct rpc_line *a = rpc_line_new(0), *b = rpc_line_new(0);
+  struct rpc_line *c = rpc_line_new(0);
   struct rpc_event of_a[5] = {0}, of_b[2] = {0}, of_c[2] = {0};
   turns_init(&t);
   for (int i = 0; i < 5; i++) turns_add(&t, a, &of_a[i], EACH);
@@ -315,6 +315,14 @@ static void in_turns(void **state) {
   turns_end(&t, a, EACH);
   assert_int_equal(atomic_load(&t.under_way), 0);
   line_leave(a);
+  struct rpc_line *one = rpc_line_new(1); /* a bound of its own */
+  for (int i = 0; i < 2; i++) turns_add(&t, one, &of_c[i], EACH);
+  assert_ptr_equal(turns_next(&t, ALL, EACH), &of_c[0]);
+  assert_null(turns_next(&t, ALL, EACH));
+  turns_end(&t, one, EACH);
+  assert_ptr_equal(turns_next(&t, ALL, EACH), &of_c[1]);
+  turns_end(&t, one, EACH);
+  line_leave(one);
 }
 
 static sem_t caught;

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/vec.h"
+#include "rpc/door.h"
 #include "rpc/fast/fast_sender.h"
 #include "rpc/limits.h"
 
@@ -241,12 +242,14 @@ static void accept_conn(struct fast_server *s, int fd, bool is_local) {
 }
 
 static void accepted_local(void *arg, int fd) {
+  if (fd < 0) door_free_descriptors();
   if (fd < 0) return;
   if (!fast_same_user(fd)) close(fd);
   else accept_conn(arg, fd, true);
 }
 
 static void accepted_tcp(void *arg, int fd) {
+  if (fd < 0) door_free_descriptors();
   if (fd < 0) return;
   fast_tune_tcp(fd);
   accept_conn(arg, fd, false);

@@ -277,7 +277,7 @@ void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int f
   c->watch = (struct rpc_watch){.fn = on_ready, .fd = fd};
   c->check.fn = on_check;
   c->gone = (struct rpc_event){.fn = on_gone, .kind = RPC_EVENT_NEWS};
-  c->line = ops->work == RPC_EVENT_REQUEST ? rpc_line_new() : NULL;
+  c->line = ops->work == RPC_EVENT_REQUEST ? rpc_line_new(0) : NULL;
   atomic_init(&c->slow, false);
   atomic_init(&c->is_open, true);
   atomic_init(&c->needs_secret, from != NULL);

@@ -5,9 +5,7 @@
  * has the numbers), and their rules are tried by many. */
 #include "rpc/http2/http2.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -52,24 +50,6 @@ void http2_unlock(struct http2 *c) {
   for (struct rpc_message *m; (m = dropped);) {
     dropped = m->next;
     rpc_message_free(m);
-  }
-}
-
-void http2_address(const struct sockaddr_storage *a, struct text *out) {
-  char host[INET6_ADDRSTRLEN] = "";
-  const struct sockaddr_in *v4 = (const struct sockaddr_in *)a;
-  const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)a;
-  if (a->ss_family == AF_INET) {
-    inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
-    text_addf(out, "ipv4:%s:%d", host, ntohs(v4->sin_port));
-  } else if (a->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
-    inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], host, sizeof host);
-    text_addf(out, "ipv4:%s:%d", host, ntohs(v6->sin6_port));
-  } else if (a->ss_family == AF_INET6) {
-    inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
-    text_addf(out, "ipv6:[%s]:%d", host, ntohs(v6->sin6_port));
-  } else {
-    text_adds(out, "unknown");
   }
 }
 
@@ -155,7 +135,7 @@ void http2_fail(struct http2 *c, uint32_t code, const char *why) {
 
 static void log_end(struct http2 *c, const char *what, const char *why) {
   struct text peer = {0};
-  http2_address(&c->peer, &peer);
+  socket_address(&c->peer, &peer);
   LOGI("%s: %s: %s", text_cstr(&peer), what, why);
   text_release(&peer);
 }
@@ -390,8 +370,8 @@ struct http2 *http2_new(int fd, const struct http2_role *role, void *owner, cons
   c->turn.fn = on_turn;
   c->timer.fn = on_late;
   if (role->server) {
-    c->requests = rpc_line_new();
-    c->packed = rpc_line_new();
+    c->requests = rpc_line_new(0);
+    c->packed = rpc_line_new(0);
   }
   pthread_mutex_init(&c->lock, NULL);
   socket_init(&c->socket, fd, o->tls, role->server, o->name);

@@ -183,8 +183,6 @@ void http2_ref(struct http2 *c);
 void http2_unref(struct http2 *c);
 static inline void http2_lock(struct http2 *c) { pthread_mutex_lock(&c->lock); }
 void http2_unlock(struct http2 *c);
-/* "ipv4:10.0.0.1:4711". */
-void http2_address(const struct sockaddr_storage *a, struct text *out);
 
 /* ---- with the lock held ---- */
 

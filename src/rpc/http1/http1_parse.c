@@ -1,6 +1,6 @@
 /* See http1_parse.h. What could be read in two ways (two lengths, a length beside chunks, a space before a colon, lines
  * that go on) is refused: there is no second request to be smuggled behind the first. */
-#include "rpc/http1_parse.h"
+#include "rpc/http1/http1_parse.h"
 
 #include <string.h>
 #include <strings.h>
@@ -28,7 +28,7 @@ static bool next_line(const char **at, const char *end, struct chars *line) {
 static int read_request_line(struct chars line, struct http1_head *out) {
   const char *end = line.at + line.n, *sp = memchr(line.at, ' ', line.n);
   const char *second = sp ? memchr(sp + 1, ' ', (size_t)(end - sp - 1)) : NULL;
-  if (!second || sp == line.at || second == sp + 1) return BAD;
+  if (!second || sp == line.at || sp[1] != '/') return BAD;
   for (const char *p = line.at; p < sp; p++)
     if (!is_token(*p)) return BAD;
   for (const char *p = sp + 1; p < second; p++)
@@ -122,7 +122,7 @@ static size_t head_size(const char *at, size_t n) {
 int http1_head_read(const char *at, size_t n, struct http1_head *out) {
   *out = (struct http1_head){0};
   size_t size = head_size(at, n);
-  if (!size) return n > HTTP1_HEAD ? TOO_LARGE : HTTP1_MORE;
+  if (!size) return n >= HTTP1_HEAD ? TOO_LARGE : HTTP1_MORE;
   if (size > HTTP1_HEAD) return TOO_LARGE;
   out->size = size;
   const char *next = at;

@@ -1,6 +1,6 @@
 /* HTTP/1.1's bytes (RFC 9112): the head of a request, and bodies in chunks. No memory, no sockets. */
-#ifndef RPC_HTTP1_PARSE_H
-#define RPC_HTTP1_PARSE_H
+#ifndef RPC_HTTP1_HTTP1_PARSE_H
+#define RPC_HTTP1_HTTP1_PARSE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include "graph/node_def.h"
 
 /* HEAD: bytes of the longest head. */
-enum { HTTP1_HEAD = 16 << 10, HTTP1_MORE = 0, HTTP1_WHOLE = 200 };
+enum { HTTP1_HEAD = 8 << 10, HTTP1_MORE = 0, HTTP1_WHOLE = 200 };
 
 struct http1_head {
   struct chars method, target; /* in the bytes of the head */

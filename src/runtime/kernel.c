@@ -264,14 +264,17 @@ static bool reuse(struct kernel_ctx *ctx, int i, int j, int64_t elements) {
   struct tensor *in = (struct tensor *)(uintptr_t)ctx->in[j];
   struct buffer *b = in->buffer;
   shoal_dtype type = ctx_out_type(ctx, i);
-  if (!b || buffer_shared(b) || b->elements_of || !dtype_plain(type)) return false;
+  if (!b || buffer_shared(b) || b->elements_of) return false;
   if (UNLIKELY(b->release) && !(b->device && b->device == ctx->kernel->device)) return false;
   if (UNLIKELY(ctx->kernel->host_out != NULL) && on_host(ctx->kernel, i) != !b->device) return false;
-  if ((size_t)elements * dtype_size(type) != tensor_bytes(in)) return false;
+  bool alike = (uint8_t)type == in->dtype && elements == in->n; /* else: do the bytes fit? */
+  if (!alike && (!dtype_plain(type) || (size_t)elements * dtype_size(type) != tensor_bytes(in))) return false;
   struct tensor *out = &ctx->out[i];
-  /* The executor drops the input's own reference as for any other. Nobody else has one: no need for an atomic addition.
-   */
-  atomic_store_explicit(&b->refs, 2, memory_order_relaxed);
+  /* On the host the input keeps the address, and no reference: the executor finds nothing to drop. Kernels of other
+   * devices ask an input's buffer where it is, and those that end later may lose the output before they are through
+   * with the input: these keep theirs. Nobody else has a reference: no need for an atomic addition. */
+  if (LIKELY(!ctx->kernel->host_out && ctx->kernel->def->run)) in->buffer = NULL;
+  else atomic_store_explicit(&b->refs, 2, memory_order_relaxed);
   out->buffer = b;
   out->data = in->data;
   out->dtype = (uint8_t)type;

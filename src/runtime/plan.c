@@ -364,7 +364,7 @@ static shoal_status compile(struct compiler *c, struct shoal_node **topological,
   TRY(run_once(p));
   segments_link(p, segment);
   segments_last_uses(p, segment);
-  segments_find_unread(p);
+  segments_find_drops(p);
   places_find(p, c->order, c->at);
   if (c->o->step && plan_is_alone(p) && p->device->type->ops->replay) p->replay = replay_new(p, c->order);
   return NULL;
@@ -454,8 +454,9 @@ void plan_unref(struct plan *p) {
   free(p->nexts);
   free(p->last_use);
   free(p->readers);
-  free(p->unused);
-  free(p->first_unused);
+  free(p->steals);
+  free(p->drops);
+  free(p->first_drop);
   free(p->once);
   free(p->wholes);
   free(p->places);

@@ -22,6 +22,7 @@ enum node_flags {
   NODE_UNINITIALIZED_OK = 1 << 11,
   NODE_TRIGGER = 1 << 12, /* ControlTrigger: is never dead, whatever it waits for */
   NODE_PLACED = 1 << 13,  /* its output has a place in another's, or others' have in its: placed_outputs.c */
+  NODE_COUNTED = 1 << 14, /* reads what other segments read too: USE_COUNTED */
 };
 
 /* From output `out` of a node (-1: control) to a consumer. */
@@ -122,8 +123,9 @@ struct plan {
   int *nexts;
   uint8_t *last_use;     /* [total_in] enum last_use */
   int *readers;          /* [slots] how many segments read it */
-  int *unused;           /* outputs nobody reads, released at once: slots */
-  int *first_unused;     /* [n_nodes + 1] into unused */
+  uint64_t *steals;      /* [n_nodes] kernel_ctx.steal, but for what is counted */
+  int *drops;            /* slots to let go after a node: what it is the last to read, and made for nobody */
+  int *first_drop;       /* [n_nodes + 1] into drops */
   struct replay *replay; /* replay.h; NULL: it runs node by node always */
   struct plan_whole *wholes;
   int n_wholes;
@@ -147,7 +149,7 @@ void stages_cut(struct plan *p, struct shoal_node **nodes, const bool *early, si
 void segments_order(struct plan *p, struct shoal_node **nodes, int *segment); /* the nodes of one stand together */
 void segments_link(struct plan *p, const int *segment);
 void segments_last_uses(struct plan *p, const int *segment);
-void segments_find_unread(struct plan *p);
+void segments_find_drops(struct plan *p); /* after last uses */
 
 /* Which values are written where a concatenation wants them: placed_outputs.c. After slots were given. */
 void places_find(struct plan *p, struct shoal_node **nodes, const int *at);

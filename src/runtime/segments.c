@@ -227,13 +227,21 @@ void segments_last_uses(struct plan *p, const int *segment) {
   free(last);
 }
 
-void segments_find_unread(struct plan *p) {
-  VEC(int) unused = {0};
-  p->first_unused = mem_zalloc((size_t)p->n_nodes + 1, sizeof *p->first_unused);
+void segments_find_drops(struct plan *p) {
+  VEC(int) drops = {0};
+  p->first_drop = mem_zalloc((size_t)p->n_nodes + 1, sizeof *p->first_drop);
+  p->steals = mem_zalloc((size_t)p->n_nodes, sizeof *p->steals);
   for (int i = 0; i < p->n_nodes; i++) {
-    for (int k = 0; i >= p->n_once && k < p->nodes[i].n_out; k++)
-      if (!p->readers[p->nodes[i].out_slot + k]) vec_push(&unused, p->nodes[i].out_slot + k);
-    p->first_unused[i + 1] = (int)unused.n;
+    struct plan_node *n = &p->nodes[i];
+    for (int k = 0; i >= p->n_once && k < n->n_in; k++) {
+      uint8_t use = p->last_use[n->first_in + k];
+      if (use & USE_COUNTED) n->flags |= NODE_COUNTED;
+      else if (use) vec_push(&drops, p->in_slots[n->first_in + k]);
+      if (use == USE_LAST && k < 64) p->steals[i] |= 1ull << k;
+    }
+    for (int k = 0; i >= p->n_once && k < n->n_out; k++)
+      if (!p->readers[n->out_slot + k]) vec_push(&drops, n->out_slot + k);
+    p->first_drop[i + 1] = (int)drops.n;
   }
-  p->unused = unused.at;
+  p->drops = drops.at;
 }

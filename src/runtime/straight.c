@@ -168,9 +168,9 @@ static void wholes_drop(struct exec *e, const struct plan *p) {
   for (int i = 0; i < p->n_wholes; i++) tensor_release(&e->wholes[i]);
 }
 
-static void slot_clear(struct exec *e, int slot) {
+static inline void slot_clear(struct exec *e, int slot) {
   tensor_release(&e->slots[slot]);
-  if (e->slot_refs && e->slot_refs[slot]) {
+  if (UNLIKELY(e->slot_refs != NULL) && e->slot_refs[slot]) {
     variable_unref(e->slot_refs[slot]);
     e->slot_refs[slot] = NULL;
   }
@@ -193,12 +193,11 @@ static bool last_of_all(const struct plan *p, struct exec *e, int slot) {
 /* What a node read, and what it made that nobody reads. */
 static inline void release_used(const struct plan *p, struct exec *e, int node) {
   const struct plan_node *n = &p->nodes[node];
-  for (int k = 0; k < n->n_in; k++) {
-    uint8_t use = p->last_use[n->first_in + k];
+  for (int k = 0; UNLIKELY(n->flags & NODE_COUNTED) && k < n->n_in; k++) {
     int slot = p->in_slots[n->first_in + k];
-    if (use && (LIKELY(!(use & USE_COUNTED)) || last_of_all(p, e, slot))) slot_clear(e, slot);
+    if ((p->last_use[n->first_in + k] & USE_COUNTED) && last_of_all(p, e, slot)) slot_clear(e, slot);
   }
-  for (int k = p->first_unused[node]; k < p->first_unused[node + 1]; k++) slot_clear(e, p->unused[k]);
+  for (int k = p->first_drop[node]; k < p->first_drop[node + 1]; k++) slot_clear(e, p->drops[k]);
 }
 
 /* ---- nodes ---- */
@@ -240,14 +239,12 @@ static shoal_status run_with_refs(const struct plan *p, struct exec *e, const st
 }
 
 /* Inputs that this node is the last to read: it may take their buffers. */
-static uint64_t may_steal(const struct plan *p, const struct exec *e, const struct plan_node *n) {
-  uint64_t bits = 0;
+static inline uint64_t may_steal(const struct plan *p, const struct exec *e, const struct plan_node *n) {
+  uint64_t bits = p->steals[n - p->nodes];
   const uint8_t *use = p->last_use + n->first_in;
-  for (int i = 0; i < n->n_in && i < 64; i++) {
-    bits |= (uint64_t)(use[i] == USE_LAST) << i;
-    if (UNLIKELY(use[i] == (USE_LAST | USE_COUNTED)) && atomic_load(&e->uses[p->in_slots[n->first_in + i]]) == 1)
+  for (int i = 0; UNLIKELY(n->flags & NODE_COUNTED) && i < n->n_in && i < 64; i++)
+    if (use[i] == (USE_LAST | USE_COUNTED) && atomic_load(&e->uses[p->in_slots[n->first_in + i]]) == 1)
       bits |= 1ull << i;
-  }
   return bits;
 }
 
@@ -316,11 +313,12 @@ static bool pass_over(const struct plan *p, struct exec *e, int node, bool *is_d
 /* Runs the nodes of a segment. */
 static shoal_status run_nodes(struct plan *p, struct exec *e, struct step *step, int first, int n_nodes) {
   struct kernel_ctx ctx = {.step = step};
-  bool meets = step->rendezvous != NULL, some_dead = e->dead && atomic_load(&e->any_dead);
+  struct outbox *const *held = step->rendezvous ? &outbox : NULL;
+  bool some_dead = e->dead && atomic_load(&e->any_dead);
   for (int i = first; i < first + n_nodes; i++) {
     struct plan_node *n = &p->nodes[i];
     if (UNLIKELY(some_dead) && pass_over(p, e, i, &ctx.is_dead)) continue;
-    int64_t began = meets ? outbox_before(&n->slow) : 0;
+    int64_t began = held && UNLIKELY(*held != NULL) ? outbox_before(&n->slow) : 0;
     shoal_status s = UNLIKELY(step->stats != NULL) ? run_traced(p, e, n, &ctx) : run_node(p, e, n, &ctx);
     if (UNLIKELY(began)) outbox_after(began, &n->slow);
     if (UNLIKELY(s != NULL)) return ctx_error(&ctx, s);

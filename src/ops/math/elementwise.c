@@ -285,7 +285,7 @@ static inline shoal_status run_pairs(struct kernel_ctx *ctx, const struct binary
 shoal_status binary_run(struct kernel_ctx *ctx) {
   const struct binary_loop *l = ctx->state;
   const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1);
-  if (!tensor_same_shape(a, b)) return run_broadcast(ctx, l, a, b);
+  if ((a->rank | b->rank) && !tensor_same_shape(a, b)) return run_broadcast(ctx, l, a, b);
   return run_pairs(ctx, l, a, b, (ctx->steal & 3) == 2 ? 1 : 0);
 }
 

@@ -76,40 +76,58 @@ def off_plan(text, counts):
     return None if not plans or ran - counts[2] <= plan <= ran else f"{plan} tests were planned, {ran} are told of"
 
 
+class Result:
+    def __init__(self, counts, skipped, text, seconds, worked):
+        self.counts, self.skipped, self.text = counts, skipped, text
+        self.seconds, self.worked = seconds, worked  # by the clock, and processor time of all its processes
+
+
 def run(job):
     if not job.watched:
         return run_once(job, {})
     with tempfile.TemporaryDirectory() as folder:
         variable, options = job.watched
-        counts, skipped, text, seconds = run_once(job, {variable: f"{options} log_path={folder}/report"})
+        result = run_once(job, {variable: f"{options} log_path={folder}/report"})
         for name in sorted(os.listdir(folder)):
             with open(os.path.join(folder, name), errors="replace") as f:
-                text += f"\n{job.name}: {name}\n{f.read()}"
-        counts[1] += len(os.listdir(folder))
-        return counts, skipped, text, seconds
+                result.text += f"\n{job.name}: {name}\n{f.read()}"
+        result.counts[1] += len(os.listdir(folder))
+        return result
+
+
+def run_program(job, env):
+    """(exit code, standard output, standard error, processor time)."""
+    with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
+        p = subprocess.Popen(job.command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, cwd=ROOT,
+                             env={**os.environ, **NO_CARDS, **job.env, **env}, start_new_session=True)
+        timer = threading.Timer(job.timeout, lambda: os.killpg(p.pid, 9))
+        timer.start()
+        _, status, usage = os.wait4(p.pid, 0)
+        timer.cancel()
+        p.returncode = os.waitstatus_to_exitcode(status)
+        texts = []
+        for f in (out, err):
+            f.seek(0)
+            texts.append(f.read())
+        return p.returncode, *texts, usage.ru_utime + usage.ru_stime
 
 
 def run_once(job, env):
     start = time.time()
-    with subprocess.Popen(job.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True,
-                          errors="replace", env={**os.environ, **NO_CARDS, **job.env, **env}, start_new_session=True) as p:
-        timer = threading.Timer(job.timeout, lambda: os.killpg(p.pid, 9))
-        timer.start()
-        text, logged = p.communicate()
-        timer.cancel()
-    counts = [1, 0, 0] if job.kind == "fuzz" and p.returncode == 0 else tap(text)
+    code, text, logged, worked = run_program(job, env)
+    counts = [1, 0, 0] if job.kind == "fuzz" and code == 0 else tap(text)
     skipped, wrong = skips(text), off_plan(text, counts)
     if wrong:
         counts[1] += 1
         text += f"\n{job.name}: {wrong}"
     text = logged + text
-    if p.returncode and not counts[1]:
+    if code and not counts[1]:
         counts[1] = 1
-        text += f"\n{job.name}: exit code {p.returncode}" + (f" (after {job.timeout} s)" if p.returncode == -9 else "")
+        text += f"\n{job.name}: exit code {code}" + (f" (after {job.timeout} s)" if code == -9 else "")
     if sum(counts) == 0:
         counts[1] = 1
         text += f"\n{job.name}: no test ran"
-    return counts, skipped, text, time.time() - start
+    return Result(counts, skipped, text, time.time() - start, worked)
 
 
 def python_job(kind, path, have_tensorflow):
@@ -178,11 +196,13 @@ def watched_jobs(have_tensorflow):
 
 def collect(kinds, build, fuzz_seconds, fuzz_seed, emulator):
     have_tensorflow = importlib.util.find_spec("tensorflow") is not None
-    jobs, env = [], {"SHOAL_BUILD": build, "SHOAL_LIBRARY": os.path.join(build, "libshoal.so")}
+    jobs, env = [], {"SHOAL_BUILD": build, "SHOAL_LIBRARY": os.path.join(build, "libshoal.so"),
+                     "SHOAL_ANSWERS": os.path.join(build, "answers")}
     if "interop" in kinds:
         harness = os.path.join(ROOT, "tests/interop/harness.py")
         # Alone, since it forks one process for each core from one TensorFlow.
-        jobs.append(Job("interop", "tests/interop/harness.py", [sys.executable, harness] if have_tensorflow else None,
+        # What TensorFlow answers there is kept for the soft device, which is asked the same three times more.
+        jobs.append(Job("interop", "tests/interop/harness.py", [sys.executable, harness, "--keep"] if have_tensorflow else None,
                         exclusive=True))
     for kind in ("interop", "cluster", "chaos"):
         if kind in kinds:
@@ -244,20 +264,21 @@ def main():
 class Summary:
     def __init__(self):
         self.total, self.skipped, self.failed, self.chancy = [0, 0, 0], [], [], []
+        self.start, self.worked = time.time(), 0
 
     def tell(self, job, result):
-        counts, _, text, seconds = result
-        also = f", {counts[2]} skipped" if counts[2] else ""
-        print(f"{'FAIL' if counts[1] else 'ok  '} {job.name}: {counts[0]} passed, {counts[1]} failed{also} ({seconds:.1f} s)",
-              flush=True)
-        if counts[1]:
-            print("\n".join("     " + line for line in text.splitlines()[-200:]), flush=True)
+        passed, failed, skipped = result.counts
+        also = f", {skipped} skipped" if skipped else ""
+        self.worked += result.worked
+        print(f"{'FAIL' if failed else 'ok  '} {job.name}: {passed} passed, {failed} failed{also} "
+              f"({result.seconds:.1f} s; {result.worked:.1f} of processors)", flush=True)
+        if failed:
+            print("\n".join("     " + line for line in result.text.splitlines()[-200:]), flush=True)
 
     def count(self, job, result):
-        counts, skipped = result[:2]
-        self.skipped += [(f"{job.name}: {name}", reason) for name, reason in skipped]
-        self.total = [a + b for a, b in zip(self.total, counts)]
-        if counts[1]:
+        self.skipped += [(f"{job.name}: {name}", reason) for name, reason in result.skipped]
+        self.total = [a + b for a, b in zip(self.total, result.counts)]
+        if result.counts[1]:
             self.failed.append(job.name)
 
     def end(self):
@@ -267,6 +288,7 @@ class Summary:
             print("failed beside others, passed alone: " + ", ".join(self.chancy))
         if self.failed:
             print("failed: " + ", ".join(self.failed))
+        print(f"{(time.time() - self.start) / 60:.1f} minutes, {self.worked / 60:.1f} of processors")
         print("{} passed, {} failed, {} skipped".format(*self.total))
         return 1 if self.total[1] else 0
 
@@ -277,7 +299,7 @@ def run_all(jobs, at_once, again):
 
     def done(job, result):
         summary.tell(job, result)
-        if result[0][1] and again and not job.exclusive:
+        if result.counts[1] and again and not job.exclusive:
             doubtful.append(job)
         else:
             summary.count(job, result)
@@ -297,7 +319,7 @@ def run_all(jobs, at_once, again):
         result = run(job)
         summary.tell(job, result)
         summary.count(job, result)
-        if not result[0][1]:
+        if not result.counts[1]:
             summary.chancy.append(job.name)
     return summary.end()
 

@@ -62,7 +62,7 @@ P, Z, I, S, PP = C.c_void_p, C.c_size_t, C.c_int, C.c_char_p, C.POINTER(C.c_void
 NAMES = C.POINTER(C.c_char_p)
 # name: (result, arguments...); "status" results are checked and raised.
 SIGNATURES = {
-    "shoal_status_code": (I, P), "shoal_status_message": (S, P), "shoal_status_places": (S, P),
+    "shoal_code_name": (S, I), "shoal_status_code": (I, P), "shoal_status_message": (S, P), "shoal_status_places": (S, P),
     "shoal_status_free": (None, P), "shoal_dtype_size": (Z, I), "shoal_bytes_free": (None, C.POINTER(Bytes)),
     "shoal_tensor_new": ("status", I, I, C.POINTER(C.c_int64), PP),
     "shoal_tensor_from": ("status", I, I, C.POINTER(C.c_int64), P, Z, PP),
@@ -106,6 +106,10 @@ def library():
                 fn.errcheck = _check
         _library = lib
     return _library
+
+
+def code_name(code):
+    return library().shoal_code_name(code).decode()
 
 
 def _check(status, fn, args):

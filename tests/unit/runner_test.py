@@ -18,8 +18,8 @@ import run as runner
 
 def judged(text):
     """(passed, failed, skipped), what was skipped, the last line of what would be shown."""
-    counts, skipped, shown, _ = runner.run(runner.Job("unit", "a program", ["printf", "%s", text]))
-    return counts, skipped, shown.splitlines()[-1]
+    r = runner.run(runner.Job("unit", "a program", ["printf", "%s", text]))
+    return r.counts, r.skipped, r.text.splitlines()[-1]
 
 
 def test_skipped_beside_the_plan():
@@ -42,8 +42,13 @@ def test_reports_of_sanitizers():
     for report, failed in (("", 0), ("echo a race >${TSAN_OPTIONS#*log_path=}.7;", 1)):
         job = runner.Job("soft", "it", ["sh", "-c", report + "echo 'ok - a'"])
         job.watched = ("TSAN_OPTIONS", "history_size=4")
-        counts, _, text, _ = runner.run(job)
-        assert counts == [1, failed, 0] and ("a race" in text) == bool(failed), (counts, text)
+        r = runner.run(job)
+        assert r.counts == [1, failed, 0] and ("a race" in r.text) == bool(failed), (r.counts, r.text)
+
+
+def test_processor_time():
+    r = runner.run(runner.Job("unit", "it", ["sh", "-c", "timeout 0.3 sh -c 'while :; do :; done'; sleep 0.3; echo 'ok - a'"]))
+    assert r.counts == [1, 0, 0] and r.seconds >= 0.6 and 0.005 < r.worked < 0.6, (r.seconds, r.worked)
 
 
 def test_on_the_soft_device():

@@ -1,0 +1,76 @@
+"""TensorFlow's answers to op cases, kept (tests/interop/answers.py): given again as they were, a Failure as one; those of
+other cases are not used; a child that goes on after a crash leaves a mark where one is missing."""
+# needs: tensorflow
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "interop"))
+import tap
+
+
+def kept(modes=("compare", "grad")):
+    import answers
+    return list(answers.kept(CASES, modes))
+
+
+def keep(before=0, finish=True):
+    import answers
+    k = answers.Keeper(CASES, before)
+    if not before:
+        k.keep("compare", "a", 5)
+        k.keep("grad", "a", None)
+        k.keep("compare", "b", answers.Failure("as it was"))
+    if finish:
+        k.finish()
+
+
+def refused(call, text):
+    from judge import Failure
+    try:
+        call()
+    except Failure as e:
+        assert text in str(e), e
+    else:
+        raise AssertionError("nothing was refused")
+
+
+def test_given_again():
+    keep()
+    both = kept()
+    assert [(m, n) for m, n, _ in both] == [("compare", "a"), ("grad", "a"), ("compare", "b")], both
+    assert both[0][2]() == 5 and both[1][2]() is None
+    refused(both[2][2], "as it was")
+    assert [m for m, _, _ in kept(["grad"])] == ["grad"]
+
+
+def test_of_other_cases():
+    import answers
+    keep()
+    assert answers.fresh(CASES)
+    with open(CASES, "a") as f:
+        f.write("# another case\n")
+    assert not answers.fresh(CASES)
+    refused(kept, "not in")
+
+
+def test_cut_files():
+    import answers
+    with open(answers.place(CASES), "wb") as f:
+        f.write(b"\x80\x04\x95")
+    assert not answers.fresh(CASES)
+
+
+def test_after_a_crash():
+    keep(finish=False)
+    keep(before=4)
+    refused(kept()[3][2], "ended the process")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["SHOAL_ANSWERS"] = folder
+        CASES = os.path.join(folder, "some.py")
+        with open(CASES, "w") as f:
+            f.write("# cases\n")
+        tap.main(globals())

@@ -67,7 +67,7 @@ op("ReadFile", {"filename": np.array(D.encode(), object)}, error="FAILED_PRECOND
 
 
 def write():
-    path = feed(np.array(f"{D}/new/deep/x".encode(), object))
+    path = feed(np.array(f"{tempfile.mkdtemp()}/new/deep/x".encode(), object))
     w = tf.raw_ops.WriteFile(filename=path, contents=feed(np.array(b"hello\0there", object)))
     return [[w], [tf.raw_ops.ReadFile(filename=path)], [w]]
 

@@ -87,8 +87,8 @@ bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in
 	@tools/python.sh bench/estimator.py --build $(BUILD)
 
 .PHONY: bench-before
-BEFORE ?= HEAD~1
-bench-before: all ## training beside an earlier commit of Shoal: BEFORE=COMMIT, which is built in build-before
+BEFORE ?= d03a6ba
+bench-before: need-tensorflow all ## small steps and training beside an earlier commit, which is built: BEFORE=COMMIT
 	@tools/bench_before.sh $(BEFORE) $(BUILD)
 
 .PHONY: asan tsan fuzz clang

@@ -1,12 +1,14 @@
 """Clusters of Shoal's servers beside clusters of TensorFlow's: steps, transfers, memory, starting.
 
-  python bench/cluster.py [--build build] [--only REGEX] [--sides REGEX] [--rounds 7] [--short] [--markdown]
+  python bench/cluster.py [--build build] [--before BUILD] [--only REGEX] [--sides REGEX] [--rounds 7] [--short]
+                          [--markdown]
 
 Three clusters of a ps and two workers run at once: TensorFlow's own servers, Shoal's, and Shoal's with the fast path
 off (what a TensorFlow peer gets: gRPC). The client is TensorFlow's, the same process for all; rows that say so use
 Shoal's client. The clusters take turns round by round, so that a busy moment of the machine falls on all of them.
 Printed: the median of the rounds, their spread (half the distance between the quartiles, in percent), how many times
-better Shoal is than TensorFlow, and what is aimed at.
+better Shoal is than TensorFlow, and what is aimed at. --before BUILD has the servers of another build of Shoal, of an
+earlier commit say, in TensorFlow's place (`make bench-before`).
 """
 import argparse
 import os
@@ -24,6 +26,7 @@ from run import print_row, spread
 
 PS, W0, W1 = "/job:ps/task:0", "/job:worker/task:0", "/job:worker/task:1"
 SIDES = {"tensorflow": ("tf", ()), "shoal": ("shoal", ()), "shoal, gRPC": ("shoal", ("--fast_path=false",))}
+BEFORE = None  # the folder of a build that is in TensorFlow's place
 CASES = []  # (name, function, arguments)
 
 
@@ -44,6 +47,9 @@ class Side:
         self.name = name
         self.cluster = Cluster(flags, ps=[kind], worker=[kind, kind])
         self.sessions = []
+        if name == "before":
+            for task in self.cluster.tasks.values():
+                task.program = os.path.join(BEFORE, "shoal")
         start = time.perf_counter()
         self.cluster.tasks["ps", 0].start().wait()
         self.ready = time.perf_counter() - start
@@ -61,6 +67,10 @@ class Side:
 
     def resident(self, job="ps", index=0):
         return self.status("VmRSS", job, index) / 1024
+
+    def processor_time(self, job="worker", index=0):
+        """Nanoseconds, of all threads, those that have ended too: clock_getcpuclockid(3)."""
+        return time.clock_gettime_ns(~self.pid(job, index) << 3 | 2)
 
     def session(self, graph, job="worker", index=0):
         import tensorflow.compat.v1 as tf
@@ -88,7 +98,9 @@ class Bench:
         self.sides, self.rounds, self.seconds = sides, rounds, seconds
         self.failed = []
         print_row.markdown = markdown
-        self.row(["case", *SIDES, "shoal vs TF", "gRPC vs TF", "aim"])
+        self.peer = list(SIDES)[0]
+        self.row(["case", *SIDES, *(f"{ours} vs {'TF' if self.peer == 'tensorflow' else self.peer}"
+                                    for ours in ("shoal", "gRPC")), "aim"])
         if markdown:
             self.row(["---"] * (len(SIDES) + 4))
 
@@ -123,8 +135,8 @@ class Bench:
         for name in SIDES:
             cells.append(f"{form(medians[name])} ±{spread(values[name]):.0f}%" if name in values else "-")
         for name in list(SIDES)[1:]:
-            if name in values and "tensorflow" in values and medians[name] and medians["tensorflow"]:
-                ratio = medians[name] / medians["tensorflow"]
+            if name in values and self.peer in values and medians[name] and medians[self.peer]:
+                ratio = medians[name] / medians[self.peer]
                 cells.append(f"{ratio if higher_is_better else 1 / ratio:.2f}x")
             else:
                 cells.append("-")
@@ -232,6 +244,50 @@ def tail(bench, name, aim):
                 took.append(time.perf_counter() - start)
             ratios[side].append(statistics.quantiles(took, n=100)[98] / statistics.median(took))
     bench.show(name, ratios, lambda v: f"{v:.1f}", aim)
+
+
+CHAIN = 500, 2500  # lengths; what an op costs is the difference
+
+
+@case("chain of adds: vectors of 10", [10], False)
+@case("chain of adds: two scalars", [], True)
+@case("chain of adds: a scalar", [], False)
+def chain(bench, name, shape, two):
+    """What each op of a long chain costs the server that runs it."""
+    import numpy as np
+    import tensorflow.compat.v1 as tf
+
+    def build(n):
+        def made():
+            with tf.device(W0):
+                x = tf.placeholder(tf.float32, shape)
+                z = tf.placeholder(tf.float32, shape) if two else x
+                y = x
+                for _ in range(n):
+                    y = y + z
+                return y, {t: np.ones(shape, np.float32) for t in (x, z)}
+        return made
+    steps = [steps_of(bench, build(n)) for n in CHAIN]
+    sides = {side.name: side for side in bench.sides}
+    computed, passed = {}, {}
+    for turn in range(bench.rounds + 1):  # the first compiles
+        for side in sides:
+            used, best = [], []
+            for of in steps:
+                before, took = sides[side].processor_time(), []
+                for _ in range(200):
+                    start = time.perf_counter()
+                    of[side]()
+                    took.append(time.perf_counter() - start)
+                used.append((sides[side].processor_time() - before) / len(took))
+                best.append(1e9 * statistics.mean(sorted(took)[:10]))
+            if turn:
+                ops = CHAIN[1] - CHAIN[0]
+                computed.setdefault(side, []).append((used[1] - used[0]) / ops)
+                passed.setdefault(side, []).append((best[1] - best[0]) / ops)
+    show = lambda v: f"{v:,.0f} ns"
+    bench.show(f"{name}; an op, the server's processor time", computed, show, "60 ns")
+    bench.show(f"{name}; an op, by the clock, best steps", passed, show, "60 ns")
 
 
 def threads(bench, name, steps, n, aim):
@@ -452,6 +508,7 @@ def pending(bench, name, n, aim):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default="build")
+    parser.add_argument("--before", help="another build of Shoal, in TensorFlow's place")
     parser.add_argument("--only", default="", help="a regular expression on the names of the cases")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--short", action="store_true", help="a few minutes")
@@ -460,6 +517,10 @@ def main():
     args = parser.parse_args()
     build = os.path.abspath(args.build)
     os.environ["SHOAL_BUILD"], os.environ["SHOAL_LIBRARY"] = build, os.path.join(build, "libshoal.so")
+    if args.before:
+        global BEFORE, SIDES
+        BEFORE = os.path.abspath(args.before)
+        SIDES = {"before": ("shoal", ()), **{name: SIDES[name] for name in list(SIDES)[1:]}}
     import tensorflow.compat.v1 as tf
     tf.disable_eager_execution()
     tf.logging.set_verbosity(tf.logging.ERROR)

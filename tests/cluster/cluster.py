@@ -102,12 +102,13 @@ class Task:
         self.kind, self.job, self.index, self.spec, self.flags = kind, job, index, spec, list(flags)
         self.address = spec[job][str(index)]
         self.prefix = []  # a command that runs the server: on another host, say
+        self.program = SHOAL
         self.process = None
         self.log = tempfile.NamedTemporaryFile("w+", prefix=f"{job}{index}-", suffix=".log", delete=False)
 
     def start(self):
         spec = json.dumps(self.spec)
-        command = ([SHOAL, "server", f"--cluster_spec={spec}", f"--job_name={self.job}", f"--task_index={self.index}",
+        command = ([self.program, "server", f"--cluster_spec={spec}", f"--job_name={self.job}", f"--task_index={self.index}",
                     *self.flags] if self.kind == "shoal" else
                    [sys.executable, "-c", TF_SERVER, spec, self.job, str(self.index)])
         self.process = subprocess.Popen(self.prefix + command, stdout=self.log, stderr=subprocess.STDOUT)

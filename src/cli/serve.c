@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "rpc/limits.h"
+#include "runtime/session_config.h"
 #include "serving/batch.h"
 #include "serving/serve.h"
 
@@ -28,7 +29,7 @@ struct serve_flags {
   int64_t config_poll_s;
   int64_t rest_port, rest_threads, rest_timeout_ms, rest_max_bytes;
   bool bind_all, batching;
-  const char *batching_file;
+  const char *batching_file, *devices;
 };
 
 static int signal_pipe[2];
@@ -62,6 +63,18 @@ static shoal_status read_batching(const struct serve_flags *f, struct batch_para
   return f->batching_file ? batch_parameters_read_file(out, f->batching_file) : NULL;
 }
 
+/* Models are on the CPU, and nobody looks for a card, which takes longer than a small model takes to load: unless
+ * devices were asked for. */
+static shoal_status read_devices(const char *text, struct text *config) {
+  struct device_count counts[MAX_DEVICE_TYPES];
+  int n = 0;
+  if (text) TRY(status_prefix(device_counts_parse(text, counts, MAX_DEVICE_TYPES, &n), "--devices=%s: ", text));
+  for (const struct device_type *const *t = device_types; *t && n < MAX_DEVICE_TYPES; t++)
+    if (!(*t)->host && device_asked(*t, counts, n) < 0) counts[n++] = (struct device_count){(*t)->name, 0};
+  session_config_write_counts(counts, n, config);
+  return NULL;
+}
+
 /* The models: of a file, or one by its folder. */
 static shoal_status read_models(const struct serve_flags *f, struct models_config *out) {
   if (f->config_file && f->base_path)
@@ -73,7 +86,8 @@ static shoal_status read_models(const struct serve_flags *f, struct models_confi
   return NULL;
 }
 
-static shoal_status serve(const struct serve_flags *f, const struct batch_parameters *batching) {
+static shoal_status serve(const struct serve_flags *f, const struct batch_parameters *batching,
+                          const struct text *config) {
   struct models_config models = {0};
   struct rpc_tls *tls = NULL;
   struct model_server *server;
@@ -94,6 +108,8 @@ static shoal_status serve(const struct serve_flags *f, const struct batch_parame
                                                    .config_poll_ms = f->config_poll_s * 1000,
                                                    .batching = f->batching ? batching : NULL,
                                                    .session = {.size = sizeof(shoal_session_options),
+                                                               .config = config->at,
+                                                               .config_size = config->n,
                                                                .inter_op_threads = (int)f->inter,
                                                                .intra_op_threads = (int)f->intra,
                                                                .allow_soft_placement = true}},
@@ -161,6 +177,9 @@ int serve_main(int argc, char **argv) {
        .number = &f.inter, .max = 4096},
       {"tensorflow_intra_op_parallelism", "N", "threads inside one op (default 0: one a core)", .number = &f.intra,
        .max = 4096},
+      {"devices", "TYPE=N[,...]",
+       "so many devices of each type for models, as `shoal server` has it (default: the CPU alone)",
+       .text = &f.devices},
       {"insecure_bind_all", NULL, "listen beyond loopback without TLS", .on = &f.bind_all},
       {"tls_cert", "FILE", "this server's certificate (PEM)", .text = &f.tls.cert},
       {"tls_key", "FILE", "its private key (PEM)", .text = &f.tls.key},
@@ -194,8 +213,11 @@ int serve_main(int argc, char **argv) {
   if (f.rest_threads && !limits[RPC_MAX_HTTP_HANDLERS]) limits[RPC_MAX_HTTP_HANDLERS] = f.rest_threads;
   for (int i = 0; i < RPC_LIMITS; i++) rpc_limit_set((enum rpc_limit)i, limits[i]);
   struct batch_parameters batching;
+  struct text config = {0};
   shoal_status s = read_batching(&f, &batching);
-  if (!s) s = serve(&f, &batching);
+  if (!s) s = read_devices(f.devices, &config);
+  if (!s) s = serve(&f, &batching, &config);
+  text_release(&config);
   batch_parameters_release(&batching);
   return s ? report(s) : EXIT_OK;
 }

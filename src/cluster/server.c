@@ -25,6 +25,7 @@
 #include "cluster/metrics.h"
 #include "cluster/worker_partial.h"
 #include "cluster/worker_service.h"
+#include "device/named.h"
 #include "proto/shoal.wire.h"
 #include "rpc/channel.h"
 #include "rpc/message.h"
@@ -277,7 +278,7 @@ static shoal_status ask_devices(const char *text, struct session_config *c) {
   struct device_count counts[MAX_DEVICE_TYPES];
   int n = 0;
   TRY(status_prefix(device_counts_parse(text, counts, MAX_DEVICE_TYPES, &n), "--devices=%s: ", text));
-  for (int i = 0; i < n; i++) session_config_ask(c, device_type_find(counts[i].type), counts[i].n);
+  for (int i = 0; i < n; i++) session_config_ask(c, device_type_named(counts[i].type), counts[i].n);
   return NULL;
 }
 

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/vec.h"
 #include "device/gate.h"
+#include "device/named.h"
 
 enum { MOST_OF_A_TYPE = 1024 };
 
@@ -23,6 +24,12 @@ const struct device_type *device_type_among(const struct device_type *const *typ
 }
 
 const struct device_type *device_type_find(const char *name) { return device_type_among(device_types, name); }
+
+const struct device_type *device_type_named(const char *name) {
+  const struct device_type *const *t = device_types;
+  while (*t && strcmp((*t)->name, name) != 0) t++;
+  return *t;
+}
 
 const struct device_type *device_type_host(void) {
   const struct device_type *const *t = device_types;
@@ -111,7 +118,7 @@ static shoal_status count_parse(const char *text, size_t n, struct device_count 
   }
   if (!str_to_int64(digits, &wanted) || wanted < 0 || wanted > MOST_OF_A_TYPE)
     return INVALID("\"%.*s\": expected TYPE=N, with N from 0 to %d", (int)n, text, MOST_OF_A_TYPE);
-  const struct device_type *type = device_type_find(name);
+  const struct device_type *type = wanted ? device_type_find(name) : device_type_named(name);
   if (!type) return INVALID("There are no devices of type %s here", name);
   int have = type->count((int)wanted);
   if (have != wanted) return INVALID("%.*s: there are %d devices of type %s here", (int)n, text, have, name);
@@ -174,9 +181,10 @@ struct device **devices_new(const char *task, const struct device_count *asked, 
   device_list all = {0};
   for (int host = 1; host >= 0; host--)
     for (const struct device_type *const *t = device_types; *t; t++) {
-      if ((*t)->host != host || device_type_find((*t)->name) != *t) continue;
+      int wanted = device_asked(*t, asked, n_asked);
+      if ((*t)->host != host || !wanted || device_type_find((*t)->name) != *t) continue;
       struct devices_making m = {*t, task, options ? options : &none, intra, &all, 0};
-      int cards[MOST_CARDS], used = device_cards(*t, m.options, device_asked(*t, asked, n_asked), cards);
+      int cards[MOST_CARDS], used = device_cards(*t, m.options, wanted, cards);
       for (int i = 0; i < used && make_card(&m, i, host ? i : cards[i]); i++) continue;
       for (int i = 0; i < m.made; i++) all.at[(int)all.n - 1 - i]->task_devices = m.made;
     }

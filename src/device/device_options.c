@@ -91,7 +91,10 @@ static shoal_status check_type(const struct device_type *type, const struct devi
 }
 
 shoal_status device_options_check(const struct device_options *o, const struct device_count *asked, int n_asked) {
-  for (const struct device_type *const *t = device_types; *t; t++)
-    if (!(*t)->host && device_type_find((*t)->name) == *t) TRY(check_type(*t, o, device_asked(*t, asked, n_asked)));
+  for (const struct device_type *const *t = device_types; *t; t++) {
+    int wanted = device_asked(*t, asked, n_asked);
+    if ((*t)->host || (!wanted && !o->n_cards) || device_type_find((*t)->name) != *t) continue;
+    TRY(check_type(*t, o, wanted));
+  }
   return NULL;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "device/named.h"
 #include "proto/config.wire.h"
 
 enum { MAX_FILTERS = 100000 }; /* as many as a cluster may have tasks */
@@ -28,7 +29,7 @@ void graph_options_read(struct session_config *c, struct wire w) {
 
 void session_config_ask(struct session_config *c, const struct device_type *type, int n) {
   int i = 0;
-  while (i < c->n_devices && c->devices[i].type != type->name) i++;
+  while (i < c->n_devices && strcmp(c->devices[i].type, type->name) != 0) i++;
   if (i == MAX_DEVICE_TYPES) return;
   c->devices[i] = (struct device_count){type->name, n};
   c->n_devices = MAX(c->n_devices, i + 1);
@@ -43,7 +44,7 @@ static void read_count(struct session_config *c, struct wire w) {
       snprintf(name, sizeof name, "%.*s", (int)MIN(f.size, sizeof name - 1), (const char *)f.data);
     if (f.tag == ConfigProto_DeviceCountEntry_value) count = (int)f.value;
   }
-  const struct device_type *type = device_type_find(name);
+  const struct device_type *type = count ? device_type_find(name) : device_type_named(name);
   if (type) session_config_ask(c, type, count);
 }
 
@@ -204,7 +205,7 @@ shoal_status session_config_check(struct session_config *c) {
   TRY(check_across(&c->device_options));
   for (int i = 0; i < c->n_devices; i++) {
     const struct device_count *d = &c->devices[i];
-    int least = device_type_find(d->type)->host;
+    int least = device_type_named(d->type)->host;
     if (d->n < least || d->n > MAX_DEVICES)
       return INVALID("a session has %d to %d %s devices, not %d", least, MAX_DEVICES, d->type, d->n);
   }
@@ -228,6 +229,15 @@ void session_config_write(const shoal_session_options *o, struct text *out) {
 }
 
 void session_config_add_filter(const char *filter, struct text *out) { put_ConfigProto_device_filters(out, filter); }
+
+void session_config_write_counts(const struct device_count *counts, int n, struct text *out) {
+  for (int i = 0; i < n; i++) {
+    size_t entry = begin_ConfigProto_device_count(out);
+    put_ConfigProto_DeviceCountEntry_key(out, counts[i].type);
+    put_ConfigProto_DeviceCountEntry_value(out, counts[i].n);
+    wire_end(out, entry);
+  }
+}
 
 /* Of the cards in their order: the megabytes of their devices. */
 static void write_virtual(const struct device_options *o, struct text *out) {

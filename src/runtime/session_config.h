@@ -53,6 +53,8 @@ void session_config_add_filter(const char *filter, struct text *out);
 shoal_status session_config_add_virtual(struct device_options *o, double mb);
 /* "1024+1024,,4096": the megabytes of a card's devices, and the next card's. what: who says so, for errors. */
 shoal_status session_config_read_virtual(const char *what, const char *text, struct device_options *o);
+/* device_count: so many of each. */
+void session_config_write_counts(const struct device_count *counts, int n, struct text *out);
 /* gpu_options, laid over what out has: what o says of them. */
 void session_config_write_devices(const struct device_options *o, struct text *out);
 

@@ -16,6 +16,9 @@ class Server:
 
     def __init__(self, *flags, env=None, want=0):
         self.errors = tempfile.TemporaryFile("w+")
+        soft = os.environ.get("SHOAL_SOFT_GPUS")  # models are on the CPU unless devices are asked for
+        if soft and not any(f.startswith("--devices") for f in flags):
+            flags = (*flags, f"--devices=GPU={soft}")
         self.process = subprocess.Popen([cluster.SHOAL, "serve", "--port=0", *flags], stdout=subprocess.PIPE,
                                         stderr=self.errors, text=True, env={**os.environ, **(env or {})})
         self.lines, self.port, self.rest = [], None, None

@@ -582,6 +582,17 @@ def test_tls(folder):
 
 
 @in_folder
+def test_devices(folder):
+    half_plus(folder, 1)
+    env = {"SHOAL_SOFT_GPUS": "2", "SHOAL_LOG": "debug"}
+    for flag, there in (("--devices=GPU=0", False), ("--devices=CPU=1", False), ("--devices=GPU=1", True)):
+        with Server(f"--model_base_path={folder}", flag, env=env) as s:
+            assert np.array_equal(Client(s.port).predict({"x": X})[1]["y"], X / 2 + 2)
+            assert s.stop() == 0
+            assert ("GPU makes " in s.said()) == there, s.said()
+
+
+@in_folder
 def test_starts_that_fail(folder):
     def start(*flags):
         import subprocess
@@ -595,6 +606,8 @@ def test_starts_that_fail(folder):
     assert code == 2 and "--tls_ca" in words, (code, words)
     code, words = start(f"--model_base_path={folder}/none")
     assert code == 1 and "is no folder" in words
+    code, words = start(f"--model_base_path={folder}/empty", "--devices=GPU=1000")
+    assert code == 2 and "--devices=GPU=1000: " in words and "GPU" in words, (code, words)
     os.makedirs(os.path.join(folder, "1"))
     code, words = start(f"--model_base_path={folder}")
     assert code == 1 and "there is no SavedModel" in words, (code, words)

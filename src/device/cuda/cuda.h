@@ -51,6 +51,11 @@ struct cuda_held_list { /* cuda_held.c */
 struct cuda_device {
   const struct cuda_api *api;
   atomic_bool *lost; /* the device's */
+  struct device *device;
+  bool limited;            /* its memory_limit was said, not guessed */
+  pthread_mutex_t opening; /* recursive: what it consists of is used already while it is opened */
+  bool being_opened;       /* opening: by this thread */
+  atomic_bool open;        /* all below is there only then, but for multiprocessors and lock */
   CUcontext context;
   int multiprocessors;
   pthread_mutex_t lock;
@@ -73,6 +78,14 @@ struct cuda_device {
 };
 
 static inline struct cuda_device *cuda_of(const struct device *d) { return d->impl; }
+
+/* ---- opening (cuda_device.c) ---- */
+
+/* A card is opened when it is first used, which takes a tenth of a second and a hundred megabytes: memory is taken, a
+ * kernel's function is looked for, a step is captured. Whoever has any of these need not ask. */
+shoal_status cuda_open(struct cuda_device *c);
+static inline bool cuda_is_open(const struct cuda_device *c) { return atomic_load(&c->open); }
+int cuda_opened(void); /* how many devices of this process have been: for tests */
 
 /* ---- streams (cuda_stream.c): with the lock held ---- */
 
@@ -110,7 +123,7 @@ struct cuda_memory *cuda_memory_new(struct cuda_device *c, int64_t limit);
 struct memory_plan; /* device/memory_plan.h */
 struct cuda_memory *cuda_memory_within(struct device *d, const struct memory_plan *plan);
 size_t cuda_memory_taken(struct cuda_memory *m); /* bytes that such a part has */
-void cuda_memory_free(struct cuda_memory *m); /* when nothing is queued any more; what tensors still hold stays */
+void cuda_memory_free(struct cuda_memory *m);    /* when nothing is queued any more; what tensors still hold stays */
 shoal_status cuda_alloc(struct device *d, const char *who, size_t size, struct buffer **out);
 /* Of a tensor of the device: the count of copies in that wrote it, and that of what computed when its memory was free.
  */

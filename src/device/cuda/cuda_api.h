@@ -22,7 +22,7 @@ typedef struct {
 } CUipcMemHandle;
 
 enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_DISABLE_TIMING = 2, CU_OUT_OF_MEMORY = 2 };
-enum cu_attribute { CU_MULTIPROCESSORS = 16, CU_CAPABILITY_MAJOR = 75, CU_CAPABILITY_MINOR = 76 };
+enum cu_attribute { CU_MULTIPROCESSORS = 16, CU_COMPUTE_MODE = 20, CU_CAPABILITY_MAJOR = 75, CU_CAPABILITY_MINOR = 76 };
 
 /* Name, symbol, arguments: each returns CUDA's error, 0 for none. */
 #define CUDA_FUNCTIONS(X)                                                                                         \
@@ -32,6 +32,7 @@ enum cu_attribute { CU_MULTIPROCESSORS = 16, CU_CAPABILITY_MAJOR = 75, CU_CAPABI
   X(device_count, "cuDeviceGetCount", (int *out))                                                                 \
   X(device_name, "cuDeviceGetName", (char *out, int size, int card))                                              \
   X(device_attribute, "cuDeviceGetAttribute", (int *out, int attribute, int card))                                \
+  X(device_memory, "cuDeviceTotalMem_v2", (size_t * out, int card))                                                   \
   X(device_bus, "cuDeviceGetPCIBusId", (char *out, int size, int card))                                           \
   X(context_retain, "cuDevicePrimaryCtxRetain", (CUcontext * out, int card))                                      \
   X(context_set, "cuCtxSetCurrent", (CUcontext c))                                                                \

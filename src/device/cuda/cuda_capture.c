@@ -44,6 +44,7 @@ static shoal_status begin(struct cuda_device *c) {
 
 shoal_status cuda_capture_begin(struct device *d, struct device_capture **out) {
   struct cuda_device *c = cuda_of(d);
+  TRY(cuda_open(c));
   struct cuda_capture *k = mem_zalloc(1, sizeof *k);
   *out = &k->head;
   k->c = c;

@@ -164,6 +164,10 @@ static shoal_status queue_end(struct cuda_device *c, device_done done, void *arg
 
 static void cuda_when_done(struct device *d, device_done done, void *arg) {
   struct cuda_device *c = cuda_of(d);
+  if (!cuda_is_open(c)) {
+    done(arg, NULL);
+    return;
+  }
   cuda_lock(c);
   shoal_status s = queue_end(c, done, arg);
   cuda_unlock(c);
@@ -173,7 +177,7 @@ static void cuda_when_done(struct device *d, device_done done, void *arg) {
 /* ---- the type ---- */
 
 static int cuda_count(int asked) {
-  int have = cuda_has_kernels() ? cuda_card_count() : 0;
+  int have = asked && cuda_has_kernels() ? cuda_card_count() : 0; /* none are wanted: the driver is left alone */
   return asked < 0 ? have : MIN(asked, have);
 }
 
@@ -193,24 +197,39 @@ static char *describe(const struct cuda_api *api, int card) {
   return mem_printf("device: %d, name: %s, pci bus id: %s, compute capability: %d.%d", card, name, bus, major, minor);
 }
 
-/* What the card has free now, less a little for the driver; a fraction is of all it has. */
-static shoal_status memory_for(const struct cuda_api *api, const struct device_options *o, int64_t *limit) {
+/* Less a little for the driver. */
+static int64_t most_of(size_t bytes) {
   enum { DRIVERS = 300 << 20 };
-  size_t unused, total;
-  TRY(cuda_status(api->memory_info(&unused, &total), "memory of the card"));
+  return (int64_t)bytes - MIN((int64_t)bytes / 20, (int64_t)DRIVERS);
+}
+
+/* What is said of it before it is opened: a fraction is of all it has. */
+static shoal_status guess_memory(struct cuda_device *c, const struct device_options *o, int64_t *limit) {
+  size_t total;
+  c->limited = *limit || o->memory_fraction > 0;
   if (*limit) return NULL;
-  *limit = o->memory_fraction > 0 ? (int64_t)(o->memory_fraction * (double)total)
-                                  : (int64_t)unused - MIN((int64_t)unused / 20, (int64_t)DRIVERS);
+  TRY(cuda_status(c->api->device_memory(&total, c->device->card), "memory of the card"));
+  *limit = o->memory_fraction > 0 ? (int64_t)(o->memory_fraction * (double)total) : most_of(total);
   return NULL;
 }
 
-static shoal_status start(struct cuda_device *c, struct device *d, const struct device_options *o) {
-  TRY(cuda_status(c->api->context_retain(&c->context, d->card), "the card"));
+/* What it may take in fact: what is free now, if nothing was said. */
+static shoal_status memory_for(const struct cuda_device *c, int64_t *limit) {
+  size_t unused, total;
+  *limit = c->device->memory_limit;
+  TRY(cuda_status(c->api->memory_info(&unused, &total), "memory of the card"));
+  if (!c->limited) *limit = MIN(*limit, most_of(unused));
+  return NULL;
+}
+
+static shoal_status open_card(struct cuda_device *c) {
+  struct device *d = c->device;
+  int64_t limit;
+  if (!c->context) TRY(cuda_status(c->api->context_retain(&c->context, d->card), "the card"));
   cuda_enter(c->context);
-  TRY(memory_for(c->api, o, &d->memory_limit));
-  TRY(cuda_status(c->api->device_attribute(&c->multiprocessors, CU_MULTIPROCESSORS, d->card), "the card"));
+  TRY(memory_for(c, &limit));
   TRY(cuda_streams_new(c));
-  c->memory = cuda_memory_new(c, d->memory_limit);
+  c->memory = cuda_memory_new(c, limit);
   c->teller = cuda_teller_new(c);
   c->pinned = cuda_pinned_new(c);
   TRY(cuda_modules_load(c));
@@ -220,29 +239,89 @@ static shoal_status start(struct cuda_device *c, struct device *d, const struct 
   return cuda_blas_new(c, d, &c->blas);
 }
 
+static void close_card(struct cuda_device *c);
+
+static atomic_int opened;
+int cuda_opened(void) { return atomic_load(&opened); }
+
+shoal_status cuda_open(struct cuda_device *c) {
+  if (cuda_is_open(c)) return NULL;
+  pthread_mutex_lock(&c->opening);
+  shoal_status s = NULL;
+  if (!cuda_is_open(c) && !c->being_opened) {
+    c->being_opened = true;
+    s = open_card(c);
+    c->being_opened = false;
+    if (s) close_card(c);
+    else atomic_fetch_add(&opened, 1);
+    atomic_store(&c->open, !s);
+  }
+  pthread_mutex_unlock(&c->opening);
+  return s;
+}
+
+static void opening_init(pthread_mutex_t *m) {
+  pthread_mutexattr_t a;
+  pthread_mutexattr_init(&a);
+  pthread_mutexattr_settype(&a, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(m, &a);
+  pthread_mutexattr_destroy(&a);
+}
+
+static void close_card(struct cuda_device *c) {
+  if (!c->context) return;
+  cuda_enter(c->context);
+  for (int i = 0; i < CUDA_STREAMS; i++)
+    if (c->streams[i].stream) c->api->stream_finish(c->streams[i].stream);
+  cuda_teller_free(c->teller);
+  cuda_let_go(c, cuda_held_last(c));
+  free(c->held.at);
+  cuda_blas_free(c->blas);
+  cuda_dnn_free(c->dnn);
+  cuda_modules_free(c);
+  cuda_pinned_free(c->pinned);
+  cuda_memory_free(c->memory);
+  cuda_streams_free(c);
+  c->teller = NULL;
+  c->held = (struct cuda_held_list){0};
+  c->blas = NULL;
+  c->dnn = NULL;
+  c->modules = NULL;
+  c->pinned = NULL;
+  c->memory = NULL;
+  memset(c->streams, 0, sizeof c->streams);
+}
+
 static void cuda_free(struct device *d) {
   struct cuda_device *c = cuda_of(d);
-  if (c->context) {
-    cuda_enter(c->context);
-    for (int i = 0; i < CUDA_STREAMS; i++)
-      if (c->streams[i].stream) c->api->stream_finish(c->streams[i].stream);
-    cuda_teller_free(c->teller);
-    cuda_let_go(c, cuda_held_last(c));
-    free(c->held.at);
-    cuda_blas_free(c->blas);
-    cuda_dnn_free(c->dnn);
-    cuda_modules_free(c);
-    cuda_pinned_free(c->pinned);
-    cuda_memory_free(c->memory);
-    cuda_streams_free(c);
-  }
+  close_card(c);
+  pthread_mutex_destroy(&c->opening);
   pthread_mutex_destroy(&c->lock);
   pthread_cond_destroy(&c->released);
   free(c);
 }
 
+/* A card that may turn out to be of no use is tried at once, so that a task goes without it: one for which there may be
+ * no kernels, and one that another process may have for itself. */
+static bool is_doubtful(const struct cuda_device *c) {
+  enum { SURE = 8 };
+  int major = 0, mode = 0;
+  c->api->device_attribute(&major, CU_CAPABILITY_MAJOR, c->device->card);
+  c->api->device_attribute(&mode, CU_COMPUTE_MODE, c->device->card);
+  return major < SURE || mode != 0;
+}
+
+static shoal_status start(struct cuda_device *c, struct device *d, const struct device_options *o) {
+  TRY(guess_memory(c, o, &d->memory_limit));
+  TRY(cuda_status(c->api->device_attribute(&c->multiprocessors, CU_MULTIPROCESSORS, d->card), "the card"));
+  return is_doubtful(c) ? cuda_open(c) : NULL;
+}
+
 static shoal_status cuda_start(struct device *d, const struct device_options *o) {
   struct cuda_device *c = mem_zalloc(1, sizeof *c);
+  c->device = d;
+  atomic_init(&c->open, false);
+  opening_init(&c->opening);
   pthread_mutex_init(&c->lock, NULL);
   pthread_cond_init(&c->released, NULL);
   c->api = cuda_api(NULL);

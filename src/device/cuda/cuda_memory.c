@@ -326,6 +326,7 @@ size_t cuda_memory_taken(struct cuda_memory *m) {
 }
 
 shoal_status cuda_alloc(struct device *d, const char *who, size_t size, struct buffer **out) {
+  TRY(cuda_open(cuda_of(d)));
   struct cuda_capture *captured = cuda_capturing(cuda_of(d));
   return take_from(captured ? cuda_capture_memory(captured) : cuda_of(d)->memory, d, who, size, out);
 }

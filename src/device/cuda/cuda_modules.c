@@ -49,6 +49,7 @@ shoal_status cuda_function(struct cuda_device *c, const char *file, const char *
   snprintf(full, sizeof full, "%s%s%s%s%s", name, a ? "_" : "", a ? type_name(a) : "", b ? "_" : "",
            b ? type_name(b) : "");
   while (cuda_fatbins[i].name && strcmp(cuda_fatbins[i].name, file) != 0) i++;
+  TRY(cuda_open(c));
   cuda_enter(c->context);
   if (cuda_fatbins[i].name && !c->api->module_function(out, c->modules[i], full)) return NULL;
   return NOT_FOUND("There is no kernel %s of %s for the card", full, file);

@@ -128,6 +128,7 @@ static shoal_status mark_end(struct cuda_device *c, struct cuda_told **out) {
 shoal_status cuda_finish(struct device *d) {
   struct cuda_device *c = cuda_of(d);
   struct cuda_told *w = NULL;
+  if (!cuda_is_open(c)) return NULL;
   cuda_lock(c);
   shoal_status s = mark_end(c, &w);
   cuda_unlock(c);

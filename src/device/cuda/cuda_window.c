@@ -77,6 +77,7 @@ shoal_status cuda_window_new(struct device *d, const char *who, size_t bytes, st
   struct cuda_device *c = cuda_of(d);
   CUipcMemHandle h;
   CUdeviceptr at;
+  TRY(cuda_open(c));
   cuda_enter(c->context);
   TRY(cuda_status(c->api->memory_new(&at, bytes), "memory of the card for other processes"));
   shoal_status s = cuda_status(c->api->share(&h, at), "memory that processes share");
@@ -121,6 +122,7 @@ static shoal_status open_other(struct device *d, const struct device_handle *han
 }
 
 shoal_status cuda_window_open(struct device *d, const struct device_handle *handle, size_t bytes, struct tensor *out) {
+  TRY(cuda_open(cuda_of(d)));
   struct cuda_window *w = find_own(handle);
   shoal_status s = w ? NULL : open_other(d, handle, &w);
   if (s) return refuse(s);

@@ -8,13 +8,13 @@
 
 struct collectives_end *collectives_end_new(void) {
   struct collectives_end *e = mem_zalloc(1, sizeof *e);
-  atomic_init(&e->refs, 1);
+  ref_init(&e->refs, 1);
   cancel_init(&e->cancel);
   return e;
 }
 
 void collectives_end_unref(struct collectives_end *e) {
-  if (!e || atomic_fetch_sub(&e->refs, 1) != 1) return;
+  if (!e || !ref_drop(&e->refs)) return;
   cancel_release(&e->cancel);
   free(e);
 }
@@ -24,7 +24,7 @@ static struct collectives_end *end_of_now(struct collectives *c) {
   if (!c->coordinated) return NULL;
   pthread_mutex_lock(&c->lock);
   struct collectives_end *e = c->end;
-  atomic_fetch_add(&e->refs, 1);
+  ref_take(&e->refs);
   pthread_mutex_unlock(&c->lock);
   return e;
 }
@@ -33,15 +33,15 @@ void guard_init(struct collective_guard *g, struct collectives *c, double timeou
                 shoal_status (*late)(struct collective_guard *g), void (*release)(struct collective_guard *g)) {
   double given_s = MIN(timeout_s, 1e9);
   *g = (struct collective_guard){.late = late, .release = release};
-  atomic_init(&g->refs, 1);
+  ref_init(&g->refs, 1);
   cancel_init(&g->cancel);
   g->deadline = clock_ns() + (given_s > 0 ? (int64_t)(given_s * 1e9) : c->timeout_ns);
 }
 
-void guard_ref(struct collective_guard *g) { atomic_fetch_add(&g->refs, 1); }
+void guard_ref(struct collective_guard *g) { ref_take(&g->refs); }
 
 void guard_unref(struct collective_guard *g) {
-  if (atomic_fetch_sub(&g->refs, 1) != 1) return;
+  if (!ref_drop(&g->refs)) return;
   cancel_release(&g->cancel);
   collectives_end_unref(g->end);
   g->release(g);

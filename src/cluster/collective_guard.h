@@ -5,19 +5,20 @@
 
 #include "base/alarm.h"
 #include "base/cancel.h"
+#include "base/ref.h"
 
 struct collectives;
 
 /* What ends all collectives that are under way, once. */
 struct collectives_end {
-  atomic_int refs;
+  struct ref refs;
   struct cancel cancel;
 };
 struct collectives_end *collectives_end_new(void);
 void collectives_end_unref(struct collectives_end *e);
 
 struct collective_guard {
-  atomic_int refs;      /* its own, and those of whoever is about to cancel it */
+  struct ref refs;      /* its own, and those of whoever is about to cancel it */
   struct cancel cancel; /* started by any of these, or by guard_stop */
   int64_t deadline;
   struct cancel *step; /* the step's cancellation; NULL: it has none */

@@ -232,7 +232,7 @@ static void begin(struct together *t) {
   struct party *p = (struct party *)((char *)t - offsetof(struct party, together));
   if (open_party == p) open_party = NULL;
   join_init(&p->join, (size_t)p->n, close_party, p);
-  atomic_fetch_add(&p->guard.refs, p->n - 1); /* each has one */
+  ref_take_n(&p->guard.refs, p->n - 1); /* each has one */
   struct collectives *c = collectives_of(p);
   atomic_fetch_add(p->on_device ? &c->in_windows : p->shared ? &c->in_memory : &c->by_messages, p->n);
   atomic_fetch_add(&c->parties, 1);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/device_name.h"
+#include "base/ref.h"
 #include "cluster/collectives.h"
 #include "cluster/identity.h"
 #include "cluster/request_parts.h"
@@ -17,7 +18,7 @@
 #include "tensor/tensor_proto.h"
 
 struct question {
-  atomic_int refs; /* the answer's, and those of whoever is about to end the wait */
+  struct ref refs; /* the answer's, and those of whoever is about to end the wait */
   struct leader_wait wait;
   struct rpc_call *call;
   struct leader *tables;
@@ -28,7 +29,7 @@ struct question {
 };
 
 static void question_unref(struct question *q) {
-  if (atomic_fetch_sub(&q->refs, 1) == 1) free(q);
+  if (ref_drop(&q->refs)) free(q);
 }
 
 static void reply(struct question *q, shoal_status s, struct rpc_message *m) {
@@ -46,7 +47,7 @@ static void reply(struct question *q, shoal_status s, struct rpc_message *m) {
  * may go at once, and nobody reads what they are told: who else came is written for the others alone. */
 static void give_up(struct question *q, bool is_gone) {
   struct text who = {0};
-  atomic_fetch_add(&q->refs, 1);
+  ref_take(&q->refs);
   atomic_store(&q->ended, true);
   if (leader_leave(q->tables, &q->wait, is_gone ? NULL : &who))
     reply(q,
@@ -66,7 +67,7 @@ static struct question *question_new(struct worker *w, struct rpc_call *c, const
                                      void (*told)(struct leader_wait *w, shoal_status s, struct leader_answer *group,
                                                   int source)) {
   struct question *q = mem_zalloc(1, sizeof *q);
-  atomic_init(&q->refs, 2); /* the second: the asker's, until it has asked */
+  ref_init(&q->refs, 2); /* the second: the asker's, until it has asked */
   q->call = c;
   q->tables = w->collectives.tables;
   q->what = what;

@@ -46,7 +46,7 @@ shoal_status coordination_value_new(struct account *a, const char *key, const vo
   }
   *v = (struct coordination_value){
       .account = a ? account_ref(a) : NULL, .charged = charged, .key = v->bytes + n, .n = n};
-  atomic_init(&v->refs, 1);
+  ref_init(&v->refs, 1);
   if (n) memcpy(v->bytes, data, n);
   memcpy(v->bytes + n, key, of_key);
   *out = v;
@@ -54,12 +54,12 @@ shoal_status coordination_value_new(struct account *a, const char *key, const vo
 }
 
 struct coordination_value *coordination_value_ref(struct coordination_value *v) {
-  atomic_fetch_add(&v->refs, 1);
+  ref_take(&v->refs);
   return v;
 }
 
 void coordination_value_unref(struct coordination_value *v) {
-  if (!v || atomic_fetch_sub(&v->refs, 1) != 1) return;
+  if (!v || !ref_drop(&v->refs)) return;
   if (v->account) account_give(v->account, LIMIT_COORDINATION_BYTES, v->charged);
   account_unref(v->account);
   free(v);

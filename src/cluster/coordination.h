@@ -30,6 +30,7 @@
 #include <stdatomic.h>
 
 #include "base/alarm.h"
+#include "base/ref.h"
 #include "base/status.h"
 #include "base/status_marks.h"
 #include "base/strmap.h"
@@ -49,7 +50,7 @@ enum {
 
 /* Bytes under a key, or a list of devices; counted, since answers that are on their way refer to it. */
 struct coordination_value {
-  atomic_int refs;
+  struct ref refs;
   struct account *account; /* has been charged for it; NULL: nobody */
   size_t charged;
   const char *key;                         /* behind the bytes */

@@ -9,6 +9,7 @@
 
 #include "base/machine.h"
 #include "base/mem.h"
+#include "base/ref.h"
 #include "base/strmap.h"
 
 const struct limit_row limit_rows[LIMITS] = {
@@ -71,7 +72,7 @@ struct limits {
 };
 
 struct account {
-  int refs; /* of->lock */
+  struct ref refs; /* taken and dropped with of->lock held */
   struct limits *of;
   struct account *address; /* a reference; NULL: it is one, or has none */
   char key[18];
@@ -130,22 +131,22 @@ static struct account *find_or_make(struct limits *l, char kind, uint64_t number
   struct account *a = strmap_get(&l->accounts, key);
   if (!a) {
     a = mem_zalloc(1, sizeof *a);
+    ref_init(&a->refs, 1);
     a->of = l;
     a->address = address;
-    if (address) address->refs++;
+    if (address) ref_take(&address->refs);
     memcpy(a->key, key, sizeof key);
     for (int i = 0; i < LIMITS; i++) {
       size_t most = kind == ADDRESS ? rpc_address_share(l->all[i].most) : in_force(i, 1);
       budget_init(&a->own[i], number ? most : SIZE_MAX, address ? &address->own[i] : &l->all[i]);
     }
     strmap_put(&l->accounts, key, a);
-  }
-  a->refs++;
+  } else ref_take(&a->refs);
   return a;
 }
 
 static void let_go(struct account *a) {
-  for (struct account *address; a && --a->refs == 0; a = address) {
+  for (struct account *address; a && ref_drop(&a->refs); a = address) {
     address = a->address;
     strmap_remove(&a->of->accounts, a->key);
     free(a);
@@ -163,7 +164,7 @@ struct account *account_get(struct limits *l, struct rpc_origin from) {
 
 struct account *account_ref(struct account *a) {
   pthread_mutex_lock(&a->of->lock);
-  a->refs++;
+  ref_take(&a->refs);
   pthread_mutex_unlock(&a->of->lock);
   return a;
 }

@@ -71,7 +71,7 @@ static char *draw_handle(void) {
 
 struct master_session *master_session_new(struct master *m, struct account *account) {
   struct master_session *s = mem_zalloc(1, sizeof *s);
-  atomic_init(&s->refs, 1);
+  ref_init(&s->refs, 1);
   s->master = m;
   s->account = account_ref(account);
   s->handle = draw_handle();
@@ -93,18 +93,18 @@ struct master_session *master_session_new(struct master *m, struct account *acco
 shoal_status master_find_session(struct master *m, const char *handle, struct master_session **out) {
   pthread_mutex_lock(&m->lock);
   struct master_session *s = strmap_get(&m->sessions, handle);
-  if (s) atomic_fetch_add(&s->refs, 1);
+  if (s) ref_take(&s->refs);
   pthread_mutex_unlock(&m->lock);
   *out = s;
   return s ? NULL : STATUS(SHOAL_ABORTED, "Session %s is not found.", handle);
 }
 
-void master_session_ref(void *session) { atomic_fetch_add(&((struct master_session *)session)->refs, 1); }
+void master_session_ref(void *session) { ref_take(&((struct master_session *)session)->refs); }
 
 void master_session_let_go(void *session) { master_session_unref(session); }
 
 void master_session_unref(struct master_session *s) {
-  if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
+  if (!s || !ref_drop(&s->refs)) return;
   INVARIANT(10, !s->running);
   struct master *m = s->master;
   void *value;

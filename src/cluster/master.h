@@ -15,6 +15,7 @@
 #define CLUSTER_MASTER_H
 
 #include "base/join.h"
+#include "base/ref.h"
 #include "base/strand.h"
 #include "base/wire.h"
 #include "cluster/collectives.h"
@@ -90,7 +91,7 @@ struct master_device {
 struct step_run;
 
 struct master_session {
-  atomic_int refs;
+  struct ref refs;
   struct master *master;
   struct account *account;  /* of the connection that opened it */
   size_t n_peers;           /* taken from it: tasks of a propagated cluster */

@@ -30,7 +30,7 @@
 enum { MOST_KEPT = 2000 };
 
 void compiled_unref(struct compiled *c) {
-  if (!c || atomic_fetch_sub(&c->head.refs, 1) != 1) return;
+  if (!c || !ref_drop(&c->head.refs)) return;
   for (size_t i = 0; i < c->feeds.n; i++) free(c->feeds.at[i]);
   for (size_t i = 0; i < c->fetches.n; i++) free(c->fetches.at[i]);
   vec_release(&c->feeds);
@@ -311,7 +311,7 @@ static shoal_status compiling_new(struct master_session *s, const struct step_si
   k->sig = sig;
   k->flags = flags;
   k->made = mem_zalloc(1, sizeof *k->made);
-  atomic_init(&k->made->head.refs, 1);
+  ref_init(&k->made->head.refs, 1);
   k->made->account = account_ref(s->account);
   for (int i = 0; i < sig->n_feeds; i++) vec_push(&k->made->feeds, mem_strdup(sig->feeds[i]));
   for (int i = 0; i < sig->n_fetches; i++) vec_push(&k->made->fetches, mem_strdup(sig->fetches[i]));

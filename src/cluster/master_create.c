@@ -18,6 +18,7 @@
 #include "base/alarm.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/ref.h"
 #include "cluster/master.h"
 #include "graph/import.h"
 
@@ -30,7 +31,7 @@ struct answer {
 };
 
 struct creation {
-  atomic_int refs;              /* its own, the roll's while it asks, a stopper's */
+  struct ref refs;              /* its own, the roll's while it asks, a stopper's */
   struct creation *prev, *next; /* master->lock */
   struct master *master;
   struct account *account;
@@ -55,7 +56,7 @@ struct creation {
 };
 
 static void creation_unref(struct creation *k) {
-  if (atomic_fetch_sub(&k->refs, 1) != 1) return;
+  if (!ref_drop(&k->refs)) return;
   master_session_unref(k->session);
   account_unref(k->account);
   shoal_status_free(k->why);
@@ -69,7 +70,7 @@ static void creation_unref(struct creation *k) {
 struct creation *creation_new(struct master *m, struct wire config, struct wire graph_def, const char *target,
                               struct rpc_origin from, int64_t deadline, creation_done done, void *arg) {
   struct creation *k = mem_zalloc(1, sizeof *k);
-  atomic_init(&k->refs, 1);
+  ref_init(&k->refs, 1);
   k->master = m;
   k->config = config;
   k->graph_def = graph_def;
@@ -85,7 +86,7 @@ struct creation *creation_new(struct master *m, struct wire config, struct wire 
 }
 
 void creation_cancel(struct creation *k, shoal_status why) {
-  atomic_fetch_add(&k->refs, 1); /* what is cancelled may end it */
+  ref_take(&k->refs); /* what is cancelled may end it */
   pthread_mutex_lock(&k->lock);
   if (k->why) shoal_status_free(why);
   else k->why = why;
@@ -98,7 +99,7 @@ void creations_stop(struct master *m) {
   VEC(struct creation *) all = {0};
   pthread_mutex_lock(&m->lock);
   for (struct creation *k = m->creations; k; k = k->next) {
-    atomic_fetch_add(&k->refs, 1);
+    ref_take(&k->refs);
     vec_push(&all, k);
   }
   pthread_mutex_unlock(&m->lock);
@@ -280,7 +281,7 @@ static void look(void *arg) {
   pthread_mutex_lock(&k->lock);
   bool ask = !k->met && (now >= k->tell || now >= k->limit);
   if (ask) {
-    atomic_fetch_add(&k->refs, 1);
+    ref_take(&k->refs);
     roll_init(&k->roll);
     for (size_t i = 0; i < k->session->workers.n; i++) {
       const struct worker_link *w = &k->session->workers.at[i];

@@ -4,12 +4,13 @@
 
 #include "base/clock.h"
 #include "base/outcome.h"
+#include "base/ref.h"
 #include "cluster/master.h"
 #include "cluster/step_rendezvous.h"
 #include "runtime/partial.h"
 
 struct partial {
-  atomic_int refs; /* the session's table's, the run's, and each call's */
+  struct ref refs; /* the session's table's, the run's, and each call's */
   struct master_session *session;
   struct compiled *compiled;
   char *handle;
@@ -30,7 +31,7 @@ struct step_call {
 };
 
 void partial_unref(struct partial *p) {
-  if (atomic_fetch_sub(&p->refs, 1) != 1) return;
+  if (!ref_drop(&p->refs)) return;
   account_give(p->session->account, LIMIT_PARTIAL_RUNS, 1);
   step_run_cleanup(p->run, p->session);
   compiled_unref(p->compiled);
@@ -91,7 +92,7 @@ static void begin(void *arg, shoal_status err, struct compiled *c) {
     return;
   }
   struct partial *p = mem_zalloc(1, sizeof *p);
-  atomic_init(&p->refs, 3); /* the table's, the run's, and ours */
+  ref_init(&p->refs, 3); /* the table's, the run's, and ours */
   p->session = s;
   p->compiled = c;
   partial_marks_init(&p->marks, c->pruned, c->feeds.at, (int)c->feeds.n, c->fetches.at, (int)c->fetches.n);
@@ -139,7 +140,7 @@ static void call_end(void *arg, shoal_status failed) {
 struct partial *master_partial_find(struct master_session *s, const char *handle) {
   pthread_mutex_lock(&s->lock);
   struct partial *p = strmap_get(&s->partials, handle);
-  if (p) atomic_fetch_add(&p->refs, 1);
+  if (p) ref_take(&p->refs);
   pthread_mutex_unlock(&s->lock);
   return p;
 }
@@ -154,7 +155,7 @@ void master_partial_run(struct partial *p, const struct step_signature *sig, str
   bool all = false;
   pthread_mutex_lock(&s->lock);
   shoal_status err = partial_marks_take(&p->marks, sig, &all);
-  if (!err) atomic_fetch_add(&p->refs, 1);
+  if (!err) ref_take(&p->refs);
   pthread_mutex_unlock(&s->lock);
   if (err) {
     for (int i = 0; i < sig->n_feeds; i++) tensor_release(&feeds[i]);

@@ -10,6 +10,7 @@
 #include "base/alarm.h"
 #include "base/block.h"
 #include "base/clock.h"
+#include "base/ref.h"
 #include "cluster/listing.h"
 #include "cluster/master.h"
 #include "proto/config.wire.h"
@@ -24,7 +25,7 @@ struct step_part {
 };
 
 struct step_run {
-  atomic_int refs;              /* the run's own, the handle's, and a closer's */
+  struct ref refs;              /* the run's own, the handle's, and a closer's */
   struct step_run *prev, *next; /* session->lock */
   struct master_session *session;
   struct compiled *compiled;
@@ -47,7 +48,7 @@ struct step_run {
 };
 
 void step_run_unref(struct step_run *r) {
-  if (!r || atomic_fetch_sub(&r->refs, 1) != 1) return;
+  if (!r || !ref_drop(&r->refs)) return;
   rendezvous_unref(r->rendezvous);
   cancel_release(&r->cancel);
   block_free(r);
@@ -55,7 +56,7 @@ void step_run_unref(struct step_run *r) {
 
 /* What is cancelled may end the run on this very thread: it stays until the cancellation is through. */
 void step_run_cancel(struct step_run *r, shoal_status why) {
-  atomic_fetch_add(&r->refs, 1);
+  ref_take(&r->refs);
   cancel_start(&r->cancel, why);
   step_run_unref(r);
 }
@@ -211,7 +212,7 @@ static void part_done(void *arg, shoal_status err) {
 struct step_run *step_run_new(struct master_session *s, struct compiled *c, const struct run_options *o,
                               int64_t call_deadline, struct tensor *args, step_done done, void *arg) {
   struct step_run *r = block_zalloc(sizeof *r + c->parts.n * sizeof *r->parts);
-  atomic_init(&r->refs, 2); /* the run's own, and the caller's */
+  ref_init(&r->refs, 2); /* the run's own, and the caller's */
   r->session = s;
   master_session_ref(s);
   r->compiled = c;
@@ -336,7 +337,7 @@ void step_runs_stop(struct master_session *s, void (*then)(struct master_session
   pthread_mutex_lock(&s->lock);
   s->closed = true;
   for (struct step_run *r = s->running; r; r = r->next) {
-    atomic_fetch_add(&r->refs, 1);
+    ref_take(&r->refs);
     vec_push(&runs, r);
   }
   pthread_mutex_unlock(&s->lock);

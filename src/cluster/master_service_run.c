@@ -8,6 +8,7 @@
 
 #include "base/block.h"
 #include "base/clock.h"
+#include "base/ref.h"
 #include "cluster/master_service.h"
 #include "cluster/request_parts.h"
 #include "cluster/transfer.h"
@@ -38,11 +39,11 @@ struct run_call {
   bool is_callable; /* the answer is a RunCallableResponse */
   bool counted;     /* one of the steps under way */
   int64_t request_id, callable;
-  atomic_int refs; /* the answer's, and the handler's */
+  struct ref refs; /* the answer's, and the handler's */
 };
 
 static void call_unref(struct run_call *c) {
-  if (atomic_fetch_sub(&c->refs, 1) != 1) return;
+  if (!ref_drop(&c->refs)) return;
   step_run_unref(c->run);
   if (c->steps) partial_unref(c->steps);
   compiled_unref(c->compiled);
@@ -65,7 +66,7 @@ static struct run_call *call_new(struct master *m, struct rpc_call *rpc) {
   c->client = (struct compile_client){&c->gone, rpc};
   c->master = m;
   c->handle = c->partial = SIZE_MAX;
-  atomic_init(&c->refs, 2);
+  ref_init(&c->refs, 2);
   return c;
 }
 

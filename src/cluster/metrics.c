@@ -20,6 +20,7 @@
 #include "base/cond.h"
 #include "base/latch.h"
 #include "base/mem.h"
+#include "base/ref.h"
 #include "base/wire.h"
 #include "cluster/limits.h"
 #include "device/device.h"
@@ -63,13 +64,13 @@ static void count(void *arg, const char *container, const char *name, struct res
 
 /* A number on its way out of a device's memory. */
 struct number_fetch {
-  atomic_int refs; /* who asked, and the device */
+  struct ref refs; /* who asked, and the device */
   struct tensor from, number;
   struct latch come;
 };
 
 static void fetch_unref(struct number_fetch *f) {
-  if (atomic_fetch_sub(&f->refs, 1) != 1) return;
+  if (!ref_drop(&f->refs)) return;
   tensor_release(&f->from);
   tensor_release(&f->number);
   shoal_status_free(latch_release(&f->come));
@@ -86,7 +87,7 @@ static void fetched(void *arg, shoal_status s) {
 static int64_t fetch_number(const struct tensor *t) {
   struct device *d = t->buffer->device;
   struct number_fetch *f = mem_zalloc(1, sizeof *f);
-  atomic_init(&f->refs, 2);
+  ref_init(&f->refs, 2);
   latch_init(&f->come, 1);
   tensor_ref(&f->from, t);
   rpc_loop_hand_over();

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/cond.h"
 #include "base/log.h"
+#include "base/ref.h"
 #include "base/strmap.h"
 #include "base/vec.h"
 #include "base/wire.h"
@@ -33,7 +34,7 @@
 enum { MAX_TICKETS = 4 }; /* a peer whose tickets lead nowhere is not asked for more */
 
 struct peer_call {
-  atomic_int refs;               /* the call's own, and the handle's; first (peer_call_ref) */
+  struct ref refs;               /* the call's own, and the handle's; first (peer_call_ref) */
   struct peer_call *prev, *next; /* peer's lock */
   struct peer *peer;
   const char *method;
@@ -51,7 +52,7 @@ struct peer_call {
 };
 
 struct peer {
-  atomic_int refs; /* holders, calls, questions, and the set's when it is kept; the last goes with set->lock held */
+  struct ref refs; /* holders, calls, questions, and the set's when it is kept; the last goes with set->lock held */
   bool kept;       /* set->lock */
   struct peers *set;
   char *task, *address;
@@ -81,7 +82,7 @@ struct peers {
   const struct rpc_tls *tls;
   int64_t timeout_ns;
   bool fast_path;
-  int refs;          /* lock: the owner's, and each peer's */
+  struct ref refs;   /* the owner's, and each peer's */
   struct strmap all; /* lock: "TASK ADDRESS" -> struct peer * */
   pthread_t watcher;
   atomic_bool watching, stopping; /* changed with the lock held */
@@ -95,7 +96,7 @@ shoal_status peers_new(const struct rpc_tls *tls, int64_t timeout_ms, bool fast_
   struct peers *p = *out = mem_zalloc(1, sizeof *p);
   pthread_mutex_init(&p->lock, NULL);
   cond_init(&p->changed);
-  p->refs = 1;
+  ref_init(&p->refs, 1);
   p->tls = tls;
   p->fast_path = fast_path;
   p->timeout_ns = (timeout_ms > 0 ? timeout_ms : 10000) * 1000000;
@@ -109,11 +110,8 @@ static bool waiting(const struct peers *p) {
   return false;
 }
 
-/* Call with the lock held; it is given back. */
 static void set_unref(struct peers *p) {
-  bool last = --p->refs == 0;
-  pthread_mutex_unlock(&p->lock);
-  if (!last) return;
+  if (!ref_drop(&p->refs)) return;
   strmap_release(&p->all);
   pthread_cond_destroy(&p->changed);
   pthread_mutex_destroy(&p->lock);
@@ -124,11 +122,10 @@ static char *key_of(const char *task, const char *address) { return mem_printf("
 
 void peer_unref(struct peer *p) {
   if (!p) return;
-  for (int n = atomic_load(&p->refs); n > 1;)
-    if (atomic_compare_exchange_weak(&p->refs, &n, n - 1)) return;
+  if (ref_drop_unless_last(&p->refs)) return;
   struct peers *set = p->set;
   pthread_mutex_lock(&set->lock);
-  if (atomic_fetch_sub(&p->refs, 1) != 1) { /* somebody has found it in the table */
+  if (!ref_drop(&p->refs)) { /* somebody has found it in the table */
     pthread_mutex_unlock(&set->lock);
     return;
   }
@@ -143,7 +140,6 @@ void peer_unref(struct peer *p) {
   free(p->task);
   free(p->address);
   free(p);
-  pthread_mutex_lock(&set->lock);
   set_unref(set);
 }
 
@@ -152,7 +148,7 @@ static void list_peers(struct peers *p, struct peer_list *out) {
   void *e;
   pthread_mutex_lock(&p->lock);
   for (size_t i = 0; strmap_next(&p->all, &i, NULL, &e);) {
-    atomic_fetch_add(&((struct peer *)e)->refs, 1);
+    ref_take(&((struct peer *)e)->refs);
     vec_push(out, e);
   }
   pthread_mutex_unlock(&p->lock);
@@ -177,7 +173,6 @@ void peers_free(struct peers *p) {
     peer_unref(all.at[i]);
   }
   vec_release(&all);
-  pthread_mutex_lock(&p->lock);
   set_unref(p);
   rpc_loop_release();
 }
@@ -188,8 +183,9 @@ struct peer *peers_get(struct peers *p, const char *task, const char *address, b
   struct peer *e = strmap_get(&p->all, key);
   if (!e) {
     e = mem_zalloc(1, sizeof *e);
+    ref_init(&e->refs, 1);
     e->set = p;
-    p->refs++;
+    ref_take(&p->refs);
     pthread_mutex_init(&e->lock, NULL);
     e->task = mem_strdup(task);
     e->address = mem_strdup(address);
@@ -197,8 +193,8 @@ struct peer *peers_get(struct peers *p, const char *task, const char *address, b
     e->channel = rpc_channel_new(address, p->tls, name);
     free(name);
     strmap_put(&p->all, key, e);
-  }
-  atomic_fetch_add(&e->refs, 1 + (keep && !e->kept));
+  } else ref_take(&e->refs);
+  if (keep && !e->kept) ref_take(&e->refs);
   e->kept = e->kept || keep;
   pthread_mutex_unlock(&p->lock);
   free(key);
@@ -219,7 +215,7 @@ bool peer_is_silent(struct peer *p) {
 }
 
 void peer_call_unref(struct peer_call *c) {
-  if (!c || atomic_fetch_sub(&c->refs, 1) != 1) return;
+  if (!c || !ref_drop(&c->refs)) return;
   struct peer *p = c->peer;
   rpc_pending_unref(c->pending);
   fast_call_unref(c->fast);
@@ -273,7 +269,7 @@ static struct peer_call *call_new(struct peer *p, const char *method, int64_t st
                                   struct peer_call **handle) {
   size_t n = what ? strlen(what) + 1 : 0;
   struct peer_call *c = block_zalloc(sizeof *c + n);
-  atomic_init(&c->refs, handle ? 2 : 1);
+  ref_init(&c->refs, handle ? 2 : 1);
   c->peer = p;
   c->method = method;
   c->step = step;
@@ -285,7 +281,7 @@ static struct peer_call *call_new(struct peer *p, const char *method, int64_t st
   if (c->next) c->next->prev = c;
   p->calls = c;
   atomic_fetch_add(&p->active, 1);
-  atomic_fetch_add(&p->refs, 1);
+  ref_take(&p->refs);
   return c;
 }
 
@@ -333,7 +329,7 @@ void peer_take_ticket(struct peer *p, const struct text *ticket) {
   bool wanted = !atomic_load(&p->set->stopping) && !p->fast && !p->dialing && p->fast_tries++ < MAX_TICKETS;
   if (wanted) {
     p->dialing = true;
-    atomic_fetch_add(&p->refs, 1);
+    ref_take(&p->refs);
   }
   pthread_mutex_unlock(&p->lock);
   if (!wanted) return;
@@ -507,7 +503,7 @@ static void fail_calls(struct peer *p, int64_t before, shoal_status why) {
   pthread_mutex_lock(&p->lock);
   for (struct peer_call *c = p->calls; c; c = c->next)
     if (!c->unwatched && c->started <= before) {
-      atomic_fetch_add(&c->refs, 1);
+      ref_take(&c->refs);
       vec_push(&victims, c);
     }
   pthread_mutex_unlock(&p->lock);
@@ -526,7 +522,7 @@ void peer_cancel_all(struct peer *p, shoal_status why) {
   VEC(struct peer_call *) victims = {0};
   pthread_mutex_lock(&p->lock);
   for (struct peer_call *c = p->calls; c; c = c->next) {
-    atomic_fetch_add(&c->refs, 1);
+    ref_take(&c->refs);
     vec_push(&victims, c);
   }
   pthread_mutex_unlock(&p->lock);
@@ -659,7 +655,7 @@ static void *watch(void *arg) {
     struct peer_list due = {0};
     for (size_t i = 0; strmap_next(&set->all, &i, NULL, &e);) {
       if (!overdue(e, now)) continue;
-      atomic_fetch_add(&((struct peer *)e)->refs, 1);
+      ref_take(&((struct peer *)e)->refs);
       set->questions++;
       vec_push(&due, e);
     }

@@ -332,7 +332,7 @@ static struct entry *find_or_make(struct steps *s, int64_t id) {
   if (!e) {
     e = block_zalloc(sizeof *e);
     e->head.ops = &step_ops;
-    atomic_init(&e->head.refs, 1);
+    ref_init(&e->head.refs, 1);
     e->id = id;
     e->steps = s;
     e->local = rendezvous_local_new();

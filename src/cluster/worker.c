@@ -148,7 +148,7 @@ static struct peer *find_peer(void *arg, const char *task, size_t n) {
 
 static struct worker_session *session_new(struct worker *w, const struct worker_session_options *o) {
   struct worker_session *s = mem_zalloc(1, sizeof *s);
-  atomic_init(&s->refs, 1);
+  ref_init(&s->refs, 1);
   s->worker = w;
   s->handle = mem_strdup(o->handle);
   s->number = ++w->made;
@@ -175,7 +175,7 @@ static struct worker_session *session_new(struct worker *w, const struct worker_
 }
 
 void worker_session_unref(struct worker_session *s) {
-  if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
+  if (!s || !ref_drop(&s->refs)) return;
   void *graph;
   for (size_t i = 0; strmap_next(&s->graphs, &i, NULL, &graph);) worker_graph_unref(graph);
   strmap_release(&s->graphs);
@@ -274,7 +274,7 @@ shoal_status worker_find_session(struct worker *w, const char *handle, bool call
   } else {
     s = strmap_get(&w->sessions, handle);
   }
-  if (s) atomic_fetch_add(&s->refs, 1);
+  if (s) ref_take(&s->refs);
   pthread_mutex_unlock(&w->lock);
   *out = s;
   if (s) return NULL;
@@ -286,7 +286,7 @@ shoal_status worker_find_session(struct worker *w, const char *handle, bool call
 /* ---- graphs ---- */
 
 void worker_graph_unref(struct worker_graph *g) {
-  if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
+  if (!g || !ref_drop(&g->refs)) return;
   plan_set_release(&g->set);
   function_runtime_unref(g->functions);
   if (g->kept) graph_free(g->kept);
@@ -410,7 +410,7 @@ shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph 
   int n = s->worker->n_devices;
   bool meets = false;
   struct worker_graph *wg = mem_zalloc(1, sizeof *wg);
-  atomic_init(&wg->refs, 1);
+  ref_init(&wg->refs, 1);
   if (o->keep) wg->kept = g;
   shoal_status err = count_graph(s, g, o->bytes, wg);
   if (!err) err = survey(s, g, &meets);
@@ -436,7 +436,7 @@ shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph 
   }
   pthread_mutex_lock(&s->lock);
   wg->handle = mem_printf("%016" PRIx64, (uint64_t)++s->next_graph);
-  atomic_fetch_add(&wg->refs, 1);
+  ref_take(&wg->refs);
   strmap_put(&s->graphs, wg->handle, wg);
   pthread_mutex_unlock(&s->lock);
   *out = wg;
@@ -455,7 +455,7 @@ shoal_status worker_deregister_graph(struct worker_session *s, const char *handl
 shoal_status worker_find_graph(struct worker_session *s, const char *handle, struct worker_graph **out) {
   pthread_mutex_lock(&s->lock);
   struct worker_graph *g = strmap_get(&s->graphs, handle);
-  if (g) atomic_fetch_add(&g->refs, 1);
+  if (g) ref_take(&g->refs);
   pthread_mutex_unlock(&s->lock);
   *out = g;
   return g ? NULL : STATUS(SHOAL_ABORTED, "Graph handle is not found: %s", handle);

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "base/cancel.h"
+#include "base/ref.h"
 #include "base/strmap.h"
 #include "cluster/cluster_spec.h"
 #include "cluster/collectives.h"
@@ -79,7 +80,7 @@ void worker_free(struct worker *w);
 /* ---- sessions ---- */
 
 struct worker_session {
-  atomic_int refs;
+  struct ref refs;
   struct worker *worker;
   struct account *account;  /* of who opened it; NULL: this task's own master */
   size_t n_peers;           /* taken from it */
@@ -128,7 +129,7 @@ bool worker_absent(struct worker *w, struct text *who);
 /* ---- graphs ---- */
 
 struct worker_graph {
-  atomic_int refs;
+  struct ref refs;
   char *handle;
   struct plan_set set;
   struct shoal_graph *kept; /* what they were made of, or NULL. Constants are shared with the plans. */

@@ -8,11 +8,12 @@
 #include "base/clock.h"
 #include "base/latch.h"
 #include "base/outcome.h"
+#include "base/ref.h"
 
 struct partial_run {
   struct partial_run *next; /* worker->lock */
   bool listed;              /* worker->lock: it can be joined */
-  atomic_int refs;          /* the table's, the run's, each call's */
+  struct ref refs;          /* the table's, the run's, each call's */
   struct worker *worker;
   struct account *account; /* the session's */
   int64_t step;
@@ -26,7 +27,7 @@ struct partial_run {
 };
 
 void partial_run_unref(struct partial_run *p) {
-  if (!p || atomic_fetch_sub(&p->refs, 1) != 1) return;
+  if (!p || !ref_drop(&p->refs)) return;
   account_give(p->account, LIMIT_PARTIAL_RUNS, 1);
   account_unref(p->account);
   rendezvous_unref(p->rendezvous);
@@ -44,14 +45,14 @@ static void run_ended(void *arg, shoal_status s) {
 static struct partial_run *partial_new(struct worker *w, int64_t step, struct worker_session *session,
                                        struct worker_graph *graph, struct rendezvous *rendezvous) {
   struct partial_run *p = mem_zalloc(1, sizeof *p);
-  atomic_init(&p->refs, 3); /* the table's, the run's, the caller's */
+  ref_init(&p->refs, 3); /* the table's, the run's, the caller's */
   p->worker = w;
   p->step = step;
   p->rendezvous = rendezvous_ref(rendezvous);
   cancel_init(&p->cancel);
   outcome_init(&p->outcome);
-  atomic_fetch_add(&session->refs, 1);
-  atomic_fetch_add(&graph->refs, 1);
+  ref_take(&session->refs);
+  ref_take(&graph->refs);
   p->run = (struct graph_run){
       .run.step = {.id = step, .cancel = &p->cancel, .deadline = DEADLINE_NEVER, .rendezvous = rendezvous},
       .session = session,
@@ -71,7 +72,7 @@ shoal_status partial_run_join(struct worker *w, int64_t step, struct worker_sess
   if (p && (p->run.session != session || p->run.graph != graph)) {
     s = INVALID("step %" PRId64 " is a partial run of another session, or of another graph", step);
   } else if (p) {
-    atomic_fetch_add(&p->refs, 1);
+    ref_take(&p->refs);
   } else if (!(s = account_take(session->account, LIMIT_PARTIAL_RUNS, 1))) {
     p = partial_new(w, step, session, graph, rendezvous);
     p->account = account_ref(session->account);

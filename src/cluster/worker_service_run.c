@@ -6,6 +6,7 @@
 
 #include "base/block.h"
 #include "base/clock.h"
+#include "base/ref.h"
 #include "base/wire.h"
 #include "cluster/request_parts.h"
 #include "cluster/transfer.h"
@@ -30,11 +31,11 @@ struct recv {
   struct rendezvous *rendezvous; /* where the value comes from */
   char *key;                     /* when a ticket is wanted */
   struct cancel cancel;
-  atomic_int refs; /* the answer's, and the starter's */
+  struct ref refs; /* the answer's, and the starter's */
 };
 
 static void recv_unref(struct recv *r) {
-  if (atomic_fetch_sub(&r->refs, 1) != 1) return;
+  if (!ref_drop(&r->refs)) return;
   cancel_release(&r->cancel);
   steps_request_over(r->worker->steps, r->rendezvous);
   rendezvous_unref(r->rendezvous);
@@ -84,7 +85,7 @@ static void recv_value(void *arg, shoal_status s, struct tensor *value, bool is_
 
 static void recv_cancelled(void *arg) {
   struct recv *r = arg;
-  atomic_fetch_add(&r->refs, 1); /* cancelling may answer on this very thread */
+  ref_take(&r->refs); /* cancelling may answer on this very thread */
   cancel_start(&r->cancel, STATUS(SHOAL_CANCELLED, "the receiver has gone"));
   recv_unref(r);
 }
@@ -109,7 +110,7 @@ static shoal_status check_key(struct worker *w, const char *key) {
 
 /* Waits for the value, for either kind of request; the rendezvous is taken over, key is the caller's. */
 static void recv_start(struct recv *r, struct rendezvous *rendezvous, const char *key) {
-  atomic_init(&r->refs, 2);
+  ref_init(&r->refs, 2);
   cancel_init(&r->cancel);
   if (r->fast) fast_on_cancel(r->fast, recv_cancelled, r);
   else rpc_call_on_cancel(r->call, recv_cancelled, r);
@@ -439,8 +440,8 @@ static void run_start(struct run *r, struct worker *w, const void *data, size_t 
   } else {
     r->run.session = r->session;
     r->run.graph = r->graph;
-    atomic_fetch_add(&r->session->refs, 1);
-    atomic_fetch_add(&r->graph->refs, 1);
+    ref_take(&r->session->refs);
+    ref_take(&r->graph->refs);
     worker_run_start(&r->run);
   }
   join_part(&r->join, NULL);

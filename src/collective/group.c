@@ -108,7 +108,7 @@ shoal_status collective_group_read(const void *data, size_t n, int wanted, struc
     return INTERNAL("The leader of collective group %d tells of %d members in a group of %d, where %d were to be", key,
                     members, size, wanted);
   struct collective_group *g = mem_zalloc(1, sizeof *g + (size_t)size * sizeof *g->places);
-  atomic_init(&g->refs, 1);
+  ref_init(&g->refs, 1);
   g->key = key;
   g->size = size;
   g->all_ours = true;
@@ -136,12 +136,12 @@ bool collective_group_is_one_task(const struct collective_group *g) {
 }
 
 struct collective_group *collective_group_ref(struct collective_group *g) {
-  atomic_fetch_add(&g->refs, 1);
+  ref_take(&g->refs);
   return g;
 }
 
 void collective_group_unref(struct collective_group *g) {
-  if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
+  if (!g || !ref_drop(&g->refs)) return;
   for (int i = 0; i < g->size; i++) free(g->places[i].device);
   free(g->tasks);
   free(g);

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/ref.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "base/wire.h"
@@ -18,7 +19,7 @@
 #define COLLECTIVE_OURS "shoal"
 
 struct collective_group {
-  atomic_int refs;
+  struct ref refs;
   int key, size;
   bool all_ours;
   bool could_share;  /* memory, as far as members say */

@@ -84,12 +84,12 @@ struct leader *leader_new(void) {
 }
 
 struct leader_answer *leader_answer_ref(struct leader_answer *a) {
-  atomic_fetch_add(&a->refs, 1);
+  ref_take(&a->refs);
   return a;
 }
 
 void leader_answer_unref(struct leader_answer *a) {
-  if (!a || atomic_fetch_sub(&a->refs, 1) != 1) return;
+  if (!a || !ref_drop(&a->refs)) return;
   text_release(&a->bytes);
   free(a);
 }
@@ -373,7 +373,7 @@ static shoal_status check_ranks(const struct leader_roll *r) {
 
 static struct leader_answer *write_group(const struct leader_roll *r) {
   struct leader_answer *a = mem_zalloc(1, sizeof *a);
-  atomic_init(&a->refs, 1);
+  ref_init(&a->refs, 1);
   int tasks = 0;
   for (size_t i = 0; i < r->members.n; i++) {
     const char *before = i ? r->members.at[i - 1]->device : "", *device = r->members.at[i]->device;

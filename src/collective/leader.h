@@ -15,6 +15,7 @@
 
 #include <stdatomic.h>
 
+#include "base/ref.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "base/wire.h"
@@ -44,7 +45,7 @@ struct instance_question {
 
 /* A CompleteGroupResponse. */
 struct leader_answer {
-  atomic_int refs;
+  struct ref refs;
   struct text bytes;
 };
 struct leader_answer *leader_answer_ref(struct leader_answer *a);

@@ -13,6 +13,7 @@
 #include "base/block.h"
 #include "base/keyed_hash.h"
 #include "base/mem.h"
+#include "base/ref.h"
 #include "base/vector.h"
 #include "collective/parcel.h"
 #include "collective/pairs.h"
@@ -32,7 +33,7 @@ struct parcel_in { /* a parcel that came */
 
 /* Who is told that parcels were taken: they may outlive what sent them. */
 struct parcel_ledger {
-  atomic_int refs;
+  struct ref refs;
   pthread_mutex_t lock;
   struct parcels *of; /* lock: NULL: nobody waits any more. Whoever waits holds it */
 };
@@ -274,12 +275,12 @@ static void pack(const struct parcels *b, const struct parcel_item *end, int pee
 static struct parcel_out *out_new(const struct parcels *b, size_t n) {
   struct parcel_out *out = block_alloc(sizeof *out + n * sizeof *out->items);
   *out = (struct parcel_out){.ledger = b->ledger, .n = n};
-  atomic_fetch_add(&b->ledger->refs, 1);
+  ref_take(&b->ledger->refs);
   return out;
 }
 
 static void ledger_unref(struct parcel_ledger *l) {
-  if (atomic_fetch_sub(&l->refs, 1) != 1) return;
+  if (!ref_drop(&l->refs)) return;
   pthread_mutex_destroy(&l->lock);
   block_free(l);
 }
@@ -758,7 +759,7 @@ struct parcels *parcels_new(struct parcels_wire *wire, int rank, int size) {
   if (size > 2) b->spare = block_alloc((size_t)(1 + pairs_levels(size)) * b->spare_step);
   cancel_init(&b->cancel);
   b->ledger = block_zalloc(sizeof *b->ledger);
-  atomic_init(&b->ledger->refs, 1);
+  ref_init(&b->ledger->refs, 1);
   pthread_mutex_init(&b->ledger->lock, NULL);
   b->ledger->of = b;
   pthread_mutex_init(&b->lock, NULL);

@@ -16,7 +16,7 @@
 
 struct dataset_origin *dataset_origin_new(const struct shoal_node *n) {
   struct dataset_origin *o = mem_zalloc(1, sizeof *o);
-  atomic_init(&o->refs, 1);
+  ref_init(&o->refs, 1);
   o->op = n->op;
   o->attrs = mem_zalloc((size_t)n->n_attrs, sizeof *o->attrs);
   for (int i = 0; i < n->n_attrs; i++)
@@ -26,7 +26,7 @@ struct dataset_origin *dataset_origin_new(const struct shoal_node *n) {
 }
 
 void dataset_origin_unref(struct dataset_origin *o) {
-  if (!o || atomic_fetch_sub(&o->refs, 1) != 1) return;
+  if (!o || !ref_drop(&o->refs)) return;
   for (int i = 0; i < o->n_attrs; i++) {
     free(o->attrs[i].name);
     attr_release(&o->attrs[i].value);
@@ -38,7 +38,7 @@ void dataset_origin_unref(struct dataset_origin *o) {
 void dataset_set_origin(struct dataset *d, struct dataset_origin *o, struct function_runtime *functions,
                         const struct tensor *const *in, int n_in) {
   if (!o) return;
-  atomic_fetch_add(&o->refs, 1);
+  ref_take(&o->refs);
   d->origin = o;
   for (int i = 0; functions && !d->functions && i < o->n_attrs; i++)
     if (attr_names_function(&o->attrs[i].value)) d->functions = function_runtime_ref(functions);

@@ -3,12 +3,13 @@
 #ifndef DATA_DATASET_GRAPH_H
 #define DATA_DATASET_GRAPH_H
 
+#include "base/ref.h"
 #include "data/dataset.h"
 #include "graph/graph.h"
 
 /* What a node says of itself: made once for a kernel, shared by the datasets that it makes. */
 struct dataset_origin {
-  atomic_int refs;
+  struct ref refs;
   const struct op *op;
   struct named_attr *attrs; /* those of the op; what others put on its node is not the dataset's */
   int n_attrs;

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/philox.h"
+#include "base/ref.h"
 #include "base/text.h"
 #include "base/vec.h"
 #include "data/dataset.h"
@@ -18,7 +19,7 @@ enum { MAX_EPOCHS = 3 };
 /* ---- seeds ---- */
 
 struct seed_generator {
-  atomic_int refs;
+  struct ref refs;
   pthread_mutex_t lock;
   int64_t seed, seed2;
   bool reshuffle;
@@ -32,7 +33,7 @@ struct seed_generator *seed_generator_new(int64_t seed, int64_t seed2, bool resh
     seed = drawn[0];
     seed2 = drawn[1];
   }
-  atomic_init(&g->refs, 1);
+  ref_init(&g->refs, 1);
   pthread_mutex_init(&g->lock, NULL);
   g->seed = seed;
   g->seed2 = seed2;
@@ -42,12 +43,12 @@ struct seed_generator *seed_generator_new(int64_t seed, int64_t seed2, bool resh
 }
 
 struct seed_generator *seed_generator_ref(struct seed_generator *g) {
-  atomic_fetch_add(&g->refs, 1);
+  ref_take(&g->refs);
   return g;
 }
 
 void seed_generator_unref(struct seed_generator *g) {
-  if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
+  if (!g || !ref_drop(&g->refs)) return;
   pthread_mutex_destroy(&g->lock);
   free(g);
 }

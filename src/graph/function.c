@@ -247,7 +247,7 @@ static shoal_status parse_rest(struct function_def *d, size_t *budget) {
 
 shoal_status function_def_decode(const void *data, size_t size, size_t *budget, struct function_def **out) {
   struct function_def *d = mem_zalloc(1, sizeof *d);
-  atomic_init(&d->refs, 1);
+  ref_init(&d->refs, 1);
   d->bytes = mem_try_strndup(data, size);
   d->size = size;
   struct wire signature = {0};
@@ -271,7 +271,7 @@ shoal_status function_def_decode(const void *data, size_t size, size_t *budget, 
 }
 
 struct function_def *function_def_ref(struct function_def *f) {
-  atomic_fetch_add(&f->refs, 1);
+  ref_take(&f->refs);
   return f;
 }
 
@@ -284,7 +284,7 @@ static void release_named(struct named_attr *a, int n) {
 }
 
 void function_def_unref(struct function_def *f) {
-  if (!f || atomic_fetch_sub(&f->refs, 1) != 1) return;
+  if (!f || !ref_drop(&f->refs)) return;
   for (int i = 0; i < f->n_nodes; i++) node_def_release(&f->nodes[i]);
   for (int i = 0; i < f->n_arg_attrs; i++) release_named(f->arg_attrs[i].attrs, f->arg_attrs[i].n);
   release_named(f->attrs, f->n_attrs);

@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 
+#include "base/ref.h"
 #include "graph/graph.h"
 #include "graph/node_def.h"
 
@@ -22,7 +23,7 @@ struct arg_attrs {
 };
 
 struct function_def {
-  atomic_int refs;
+  struct ref refs;
   char *name;
   struct op_row row;      /* what sig points to */
   struct op *sig;         /* the signature as an op */

@@ -46,6 +46,7 @@ struct rpc_address *rpc_address_get(uint64_t number, struct budget *held) {
   struct rpc_address **at = find(number, held), *a = *at;
   if (!a) {
     *at = a = mem_zalloc(1, sizeof *a);
+    ref_init(&a->refs, 1);
     a->number = number;
     budget_init(&a->connections, (size_t)rpc_limit(RPC_MAX_ADDRESS_CONNECTIONS), rpc_budget(RPC_MAX_CONNECTIONS));
     share(&a->calls, rpc_budget(RPC_MAX_CALLS));
@@ -54,8 +55,7 @@ struct rpc_address *rpc_address_get(uint64_t number, struct budget *held) {
     share(&a->framing, rpc_budget(RPC_MAX_FRAMING_BYTES));
     a->requests = rpc_line_new((int)rpc_limit(RPC_MAX_HTTP_HANDLERS));
     a->packed = rpc_line_new(0);
-  }
-  a->refs++;
+  } else ref_take(&a->refs);
   pthread_mutex_unlock(&table.lock);
   return a;
 }
@@ -63,7 +63,7 @@ struct rpc_address *rpc_address_get(uint64_t number, struct budget *held) {
 void rpc_address_unref(struct rpc_address *a) {
   if (!a) return;
   pthread_mutex_lock(&table.lock);
-  bool last = --a->refs == 0;
+  bool last = ref_drop(&a->refs);
   if (last) {
     struct rpc_address **at = find(a->number, a->held.parent);
     *at = a->next;

@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 
 #include "base/budget.h"
+#include "base/ref.h"
 
 /* Where a request came from. */
 struct rpc_origin {
@@ -25,7 +26,7 @@ struct rpc_origin {
 
 struct rpc_address {
   struct rpc_address *next; /* the table's lock */
-  int refs;                 /* the table's lock */
+  struct ref refs;          /* taken and dropped with the table's lock held */
   uint64_t number;
   struct budget connections, calls, held, unread, framing;
   struct rpc_line *requests, *packed; /* of HTTP/1: what waits for its handler; to be inflated first */

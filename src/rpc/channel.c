@@ -13,6 +13,7 @@
 #include "base/block.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/ref.h"
 #include "base/text.h"
 #include "rpc/connect.h"
 #include "rpc/rpc_status.h"
@@ -22,7 +23,7 @@ struct rpc_pending {
   struct channel_waiting waiting; /* the channel's lock */
   struct rpc_event finished;
   struct rpc_timer timer;
-  atomic_int refs; /* the call's own, the timer's, and the handle's */
+  struct ref refs; /* the call's own, the timer's, and the handle's */
   struct rpc_channel *channel;
   struct http2 *conn; /* the channel's lock, until it is set */
   char *method;
@@ -39,7 +40,7 @@ static struct rpc_pending *of_waiting(struct channel_waiting *w) {
 }
 
 void rpc_pending_unref(struct rpc_pending *p) {
-  if (!p || atomic_fetch_sub(&p->refs, 1) != 1) return;
+  if (!p || !ref_drop(&p->refs)) return;
   rpc_body_release(&p->stream.body);
   headers_release(&p->stream.headers);
   if (p->conn) http2_unref(p->conn);
@@ -149,7 +150,7 @@ void rpc_start_placed(struct rpc_channel *c, const char *method, struct rpc_mess
                       unsigned flags, rpc_place place, rpc_done done, void *arg, struct rpc_pending **handle) {
   struct rpc_pending *p = block_zalloc(sizeof *p);
   bool timed = deadline != DEADLINE_NEVER;
-  atomic_init(&p->refs, 1 + timed + (handle != NULL));
+  ref_init(&p->refs, 1 + timed + (handle != NULL));
   headers_init(&p->stream.headers);
   p->stream.place = place;
   p->stream.place_arg = arg;

@@ -23,7 +23,7 @@ enum { ATTEMPT_MS = 5000, FIRST_PAUSE_MS = 100, LONGEST_PAUSE_MS = 1000 };
 static void start_connecting(struct rpc_channel *c);
 
 static void let_go(struct rpc_channel *c) {
-  if (atomic_fetch_sub(&c->holds, 1) != 1) return;
+  if (!ref_drop(&c->holds)) return;
   if (c->addresses) freeaddrinfo(c->addresses);
   SSL_CTX_free(c->tls);
   shoal_status_free(c->unusable);
@@ -88,7 +88,7 @@ static void send_waiting(struct rpc_channel *c) {
 static void say_changed(struct http2 *conn) {
   struct rpc_channel *c = conn->owner;
   if (atomic_exchange(&c->is_changed, true)) return;
-  atomic_fetch_add(&c->holds, 1);
+  ref_take(&c->holds);
   rpc_loop_post(&c->changed);
 }
 
@@ -115,7 +115,7 @@ static void give_up(struct rpc_channel *c) {
   int64_t jitter = (int64_t)(hash_bytes(&c, sizeof c, (uint64_t)clock_ns()) % 400) - 200;
   int64_t ns = c->pause_ms * (1000 + jitter) * 1000;
   c->pause_ms = MIN(c->pause_ms * 8 / 5, LONGEST_PAUSE_MS);
-  atomic_fetch_add(&c->holds, 1);
+  ref_take(&c->holds);
   rpc_timer_set(&c->pause, clock_ns() + ns);
 }
 
@@ -136,7 +136,7 @@ static void try_next(struct rpc_channel *c) {
     memcpy(&at, a->ai_addr, MIN(a->ai_addrlen, sizeof at));
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd >= 0 && (connect(fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS)) {
-      atomic_fetch_add(&c->holds, 1);
+      ref_take(&c->holds);
       c->conn = http2_new(
           fd, &calling, c,
           &(struct http2_options){
@@ -255,14 +255,14 @@ static void start_connecting(struct rpc_channel *c) {
   pthread_attr_t attr;
   pthread_attr_init(&attr);
   pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-  atomic_fetch_add(&c->holds, 1);
+  ref_take(&c->holds);
   rpc_loop_hold();
   c->resolving = true;
   err = pthread_create(&t, &attr, resolve, c);
   pthread_attr_destroy(&attr);
   if (!err) return;
   c->resolving = false;
-  atomic_fetch_sub(&c->holds, 1);
+  ref_drop(&c->holds);
   take_addresses(c, EAI_SYSTEM, NULL);
   give_up(c);
   rpc_loop_release(); /* the channel has one of its own: this is not the last */
@@ -274,8 +274,8 @@ static void start_connecting(struct rpc_channel *c) {
 struct rpc_channel *rpc_channel_new(const char *address, const struct rpc_tls *tls, const char *name) {
   rpc_loop_hold();
   struct rpc_channel *c = mem_zalloc(1, sizeof *c);
-  atomic_init(&c->refs, 1);
-  atomic_init(&c->holds, 1);
+  ref_init(&c->refs, 1);
+  ref_init(&c->holds, 1);
   c->address = mem_strdup(address);
   c->name = name ? mem_strdup(name) : NULL;
   const char *colon = strrchr(address, ':');
@@ -295,12 +295,12 @@ struct rpc_channel *rpc_channel_new(const char *address, const struct rpc_tls *t
 }
 
 struct rpc_channel *rpc_channel_ref(struct rpc_channel *c) {
-  atomic_fetch_add(&c->refs, 1);
+  ref_take(&c->refs);
   return c;
 }
 
 void rpc_channel_unref(struct rpc_channel *c) {
-  if (!c || atomic_fetch_sub(&c->refs, 1) != 1) return;
+  if (!c || !ref_drop(&c->refs)) return;
   pthread_mutex_lock(&c->lock);
   c->closed = true;
   struct http2 *conn = c->conn;

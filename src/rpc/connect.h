@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/ref.h"
 #include "rpc/channel.h"
 #include "rpc/http2/http2.h"
 
@@ -17,7 +18,7 @@ struct channel_waiting {
 };
 
 struct rpc_channel {
-  atomic_int refs, holds; /* holds: the users' one, its connections', its timer's, its event's, its resolver's */
+  struct ref refs, holds; /* holds: the users' one, its connections', its timer's, its event's, its resolver's */
   char *address, *host, *port, *name;
   SSL_CTX *tls;          /* NULL: plain text */
   shoal_status unusable; /* the certificates' error */

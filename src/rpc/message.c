@@ -17,7 +17,8 @@ static void release_pieces(struct rpc_piece *pieces, size_t n) {
 
 static struct rpc_message *message_of(struct rpc_piece *pieces, size_t n) {
   struct rpc_message *m = block_alloc(sizeof *m);
-  *m = (struct rpc_message){.pieces = pieces, .n_pieces = n, .refs = 1};
+  *m = (struct rpc_message){.pieces = pieces, .n_pieces = n};
+  ref_init(&m->refs, 1);
   for (size_t i = 0; i < n; i++) m->size += pieces[i].n;
   return m;
 }

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/ref.h"
 #include "base/status.h"
 #include "base/wire.h"
 
@@ -28,7 +29,7 @@ struct rpc_message {
   size_t size;              /* bytes in all */
   bool failed;              /* there was no memory for some of it */
   struct rpc_message *next; /* its holder's */
-  int refs;                 /* under its connection's lock, once it is being sent */
+  struct ref refs;          /* under its connection's lock, once it is being sent */
 };
 
 void rpc_message_free(struct rpc_message *m);

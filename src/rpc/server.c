@@ -24,6 +24,7 @@
 #include "base/cond.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/ref.h"
 #include "base/vec.h"
 #include "rpc/door.h"
 #include "rpc/http2/http2.h"
@@ -48,7 +49,7 @@ struct rpc_call {
   const struct rpc_method *method; /* NULL: unknown */
   atomic_bool lost;                /* the client is gone */
   bool begun;                      /* the connection's lock: all of the request is here, a handler has been asked for */
-  atomic_int refs;
+  struct ref refs;
   pthread_mutex_t lock;
   pthread_cond_t idle;
   bool handled, gone;       /* lock */
@@ -86,9 +87,7 @@ static struct rpc_call *call_new(struct rpc_server *s) {
 }
 
 static void call_unref(struct rpc_call *c) {
-  int refs = atomic_fetch_sub(&c->refs, 1);
-  INVARIANT(13, refs > 0);
-  if (refs != 1) return;
+  if (!ref_drop(&c->refs)) return;
   struct rpc_server *s = c->server;
   bool held = c->stream.body.room || c->unpacked;
   rpc_body_release(&c->stream.body);
@@ -301,7 +300,7 @@ void rpc_call_on_cancel(struct rpc_call *c, void (*fn)(void *arg), void *arg) {
 struct rpc_call *rpc_call_local(const struct rpc_method *m, void *server, const void *request, size_t size,
                                 rpc_local_done done, void *arg) {
   struct rpc_call *c = call_new(NULL);
-  atomic_init(&c->refs, 2); /* the answer's, and the client's */
+  ref_init(&c->refs, 2); /* the answer's, and the client's */
   c->handled = true;
   c->local = done;
   c->local_arg = arg;
@@ -371,7 +370,7 @@ static struct http2_stream *open_call(struct http2 *conn, struct headers *header
   if (calls < FEW_CALLS) budget_force(&conn->address->calls, 1);
   else if (!budget_take(&conn->address->calls, 1)) return NULL;
   struct rpc_call *c = call_new(s);
-  atomic_init(&c->refs, 1);
+  ref_init(&c->refs, 1);
   c->closed.fn = on_closed;
   c->stream.headers = *headers;
   headers_init(headers);
@@ -396,7 +395,7 @@ static void call_ended(struct http2 *conn, struct http2_stream *stream) {
     refuse_call(conn, stream, STATUS(SHOAL_RESOURCE_EXHAUSTED, "the call's header fields are too large"));
     return;
   }
-  atomic_fetch_add(&c->refs, 2);
+  ref_take_n(&c->refs, 2);
   atomic_fetch_add(&conn->begun, 1);
   c->begun = true;
   if (!stream->body.compressed || !c->method) {

@@ -10,6 +10,7 @@
 
 #include "base/latch.h"
 #include "base/mem.h"
+#include "base/ref.h"
 #include "base/strmap.h"
 #include "graph/function.h"
 #include "graph/lower.h"
@@ -20,7 +21,7 @@
 enum { MAX_DEPTH = 100, MAX_VERSIONS = 64 };
 
 struct function_runtime {
-  atomic_int refs;
+  struct ref refs;
   pthread_mutex_t lock;
   struct shoal_graph *library; /* lock: functions only */
   struct strmap functions;     /* lock: key -> struct function * */
@@ -50,7 +51,7 @@ struct function {
 
 struct function_runtime *function_runtime_new(const struct shoal_graph *library) {
   struct function_runtime *r = mem_zalloc(1, sizeof *r);
-  atomic_init(&r->refs, 1);
+  ref_init(&r->refs, 1);
   pthread_mutex_init(&r->lock, NULL);
   r->library = graph_new();
   shoal_status_free(function_runtime_add(r, library)); /* nothing is there yet that could be in the way */
@@ -142,7 +143,7 @@ uint64_t function_runtime_hash(struct function_runtime *r, const char *name) {
 }
 
 struct function_runtime *function_runtime_ref(struct function_runtime *r) {
-  atomic_fetch_add(&r->refs, 1);
+  ref_take(&r->refs);
   return r;
 }
 
@@ -167,7 +168,7 @@ static void function_free(struct function *f) {
 }
 
 void function_runtime_unref(struct function_runtime *r) {
-  if (!r || atomic_fetch_sub(&r->refs, 1) != 1) return;
+  if (!r || !ref_drop(&r->refs)) return;
   void *f;
   for (size_t i = 0; strmap_next(&r->functions, &i, NULL, &f);) function_free(f);
   strmap_release(&r->functions);

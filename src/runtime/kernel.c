@@ -274,7 +274,7 @@ static bool reuse(struct kernel_ctx *ctx, int i, int j, int64_t elements) {
    * devices ask an input's buffer where it is, and those that end later may lose the output before they are through
    * with the input: these keep theirs. Nobody else has a reference: no need for an atomic addition. */
   if (LIKELY(!ctx->kernel->host_out && ctx->kernel->def->run)) in->buffer = NULL;
-  else atomic_store_explicit(&b->refs, 2, memory_order_relaxed);
+  else ref_take_alone(&b->refs);
   out->buffer = b;
   out->data = in->data;
   out->dtype = (uint8_t)type;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/ref.h"
 #include "runtime/local_session.h"
 #include "runtime/partial.h"
 #include "runtime/run_cancel.h"
@@ -10,7 +11,7 @@
 struct local_partial {
   struct local_run run;
   struct partial_marks marks; /* the session's lock */
-  int refs;                   /* the session's lock: the table's, and each call's */
+  struct ref refs;            /* the table's, and each call's */
 };
 
 static void partial_free(struct local_partial *p) {
@@ -19,11 +20,8 @@ static void partial_free(struct local_partial *p) {
   free(p);
 }
 
-static void partial_unref(struct local_session *s, struct local_partial *p) {
-  pthread_mutex_lock(&s->lock);
-  bool last = --p->refs == 0;
-  pthread_mutex_unlock(&s->lock);
-  if (last) partial_free(p);
+static void partial_unref(struct local_partial *p) {
+  if (ref_drop(&p->refs)) partial_free(p);
 }
 
 shoal_status local_partial_setup(shoal_session *base, const struct step_signature *sig, char **handle) {
@@ -31,7 +29,7 @@ shoal_status local_partial_setup(shoal_session *base, const struct step_signatur
   struct local_step *step;
   TRY(local_session_step(s, sig, FEED_WIRES, &step));
   struct local_partial *p = mem_zalloc(1, sizeof *p);
-  p->refs = 1;
+  ref_init(&p->refs, 1);
   local_run_init(&p->run, &s->env, step, atomic_fetch_add(&s->next_step, 1), DEADLINE_NEVER);
   if (!p->run.run.step.rendezvous) p->run.run.step.rendezvous = rendezvous_local_new();
   partial_marks_init(&p->marks, step->graph, step->feeds, step->n_feeds, step->fetches, step->n_fetches);
@@ -59,7 +57,7 @@ static shoal_status partial_finish(struct local_session *s, const char *handle, 
   if (!listed) return NULL;
   shoal_status status = local_run_wait(&p->run);
   local_session_leave(s, &p->run);
-  partial_unref(s, p);
+  partial_unref(p);
   return status;
 }
 
@@ -100,12 +98,12 @@ shoal_status local_partial_run(shoal_session *base, const char *handle, const st
   struct local_partial *p = strmap_get(&s->partials, handle);
   shoal_status status =
       p ? partial_marks_take(&p->marks, sig, &all) : INVALID("Must run 'setup' before performing partial runs!");
-  if (!status) p->refs++;
+  if (!status) ref_take(&p->refs);
   pthread_mutex_unlock(&s->lock);
   TRY(status);
   status = exchange(s, p, sig, feeds, fetches);
   if (all || status) status_merge(&status, partial_finish(s, handle, p, status != NULL));
-  partial_unref(s, p);
+  partial_unref(p);
   for (int i = 0; status && i < sig->n_fetches; i++) {
     shoal_tensor_unref(fetches[i]);
     fetches[i] = NULL;

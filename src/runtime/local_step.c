@@ -60,7 +60,7 @@ static shoal_status compile_plans(struct local_env *env, struct local_step *s) {
 shoal_status local_step_compile(struct local_env *env, const struct shoal_graph *placed,
                                 const struct step_signature *sig, enum feed_style style, struct local_step **out) {
   struct local_step *s = mem_zalloc(1, sizeof *s);
-  atomic_init(&s->head.refs, 1);
+  ref_init(&s->head.refs, 1);
   struct prune_options po = {
       .style = style, .device = env->places.devices[0]->name, .incarnation = env->places.devices[0]->incarnation};
   shoal_status status = graph_prune(placed, sig, &po, &s->graph);
@@ -84,7 +84,7 @@ shoal_status local_step_compile(struct local_env *env, const struct shoal_graph 
 }
 
 void local_step_unref(struct local_step *s) {
-  if (!s || atomic_fetch_sub(&s->head.refs, 1) != 1) return;
+  if (!s || !ref_drop(&s->head.refs)) return;
   plan_set_release(&s->set);
   for (int i = 0; i < s->n_feeds; i++) free(s->feeds[i]);
   for (int i = 0; i < s->n_fetches; i++) free(s->fetches[i]);

@@ -10,6 +10,7 @@
 #include "base/file_root.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/ref.h"
 #include "base/strmap.h"
 #include "base/text.h"
 #include "base/vec.h"
@@ -38,14 +39,14 @@ struct kernel_cache *kernel_cache_new(void) {
  * kernel, its state, the types and the name, since a step reads the first three of every node. */
 struct owned_kernel {
   struct kernel k;
-  atomic_int refs;                    /* of the plans that have it, and of the cache */
+  struct ref refs;                    /* of the plans that have it, and of the cache */
   struct function_runtime *functions; /* in the cache: whose functions its state points to, which outlive their graph */
   _Alignas(max_align_t) char rest[];
 };
 
 void kernel_free(struct kernel *k) {
   struct owned_kernel *o = (struct owned_kernel *)k;
-  if (atomic_fetch_sub(&o->refs, 1) != 1) return;
+  if (!ref_drop(&o->refs)) return;
   if (k->def->release && k->state) k->def->release(k->state);
   function_runtime_unref(o->functions);
   free(o);
@@ -82,7 +83,7 @@ shoal_status kernel_make(const struct shoal_node *n, const struct plan_options *
       mem_zalloc(1, sizeof *own + def->state_size + n_in + n_out + n_memory + name_size + parts_size);
   uint8_t *types = (uint8_t *)own->rest + def->state_size, *memory = types + n_in + n_out;
   char *name = memcpy(memory + n_memory, n->name, name_size), *part = name + name_size;
-  atomic_init(&own->refs, 1);
+  ref_init(&own->refs, 1);
   if (n_in) memcpy(types, n->in_types, n_in);
   if (n_out) memcpy(types + n_in, n->out_types, n_out);
   if (n_memory) kernel_memory(n, def, memory, memory + n_in);
@@ -134,7 +135,7 @@ static shoal_status kernel_get(const struct shoal_node *n, const struct plan_opt
       strmap_put(&o->kernels->kernels, key, *out);
     }
   }
-  if (!s) atomic_fetch_add(&((struct owned_kernel *)*out)->refs, 1);
+  if (!s) ref_take(&((struct owned_kernel *)*out)->refs);
   pthread_mutex_unlock(&o->kernels->lock);
   free(key);
   return s;
@@ -390,7 +391,7 @@ static shoal_status check_edges(const struct shoal_graph *g) {
 static shoal_status compile_for(const struct shoal_graph *g, const struct plan_options *options, struct plan **out) {
   TRY(check_edges(g));
   struct plan *p = mem_zalloc(1, sizeof *p);
-  atomic_init(&p->refs, 1);
+  ref_init(&p->refs, 1);
   pthread_mutex_init(&p->lock, NULL);
   p->device = options->device;
   p->resources = resource_mgr_ref(options->resources);
@@ -426,12 +427,12 @@ shoal_status plan_compile(const struct shoal_graph *g, const struct plan_options
 }
 
 struct plan *plan_ref(struct plan *p) {
-  atomic_fetch_add(&p->refs, 1);
+  ref_take(&p->refs);
   return p;
 }
 
 void plan_unref(struct plan *p) {
-  if (!p || atomic_fetch_sub(&p->refs, 1) != 1) return;
+  if (!p || !ref_drop(&p->refs)) return;
   replay_free(p->replay);
   straight_free(p->execs, p);
   dataflow_free(p->flows, p);

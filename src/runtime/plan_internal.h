@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/ref.h"
 #include "runtime/plan.h"
 
 enum node_flags {
@@ -103,7 +104,7 @@ struct exec; /* a running step's memory: straight.c */
 struct flow; /* the same: dataflow.c */
 
 struct plan {
-  atomic_int refs;
+  struct ref refs;
   struct device *device;
   struct resource_mgr *resources;
   int n_nodes;

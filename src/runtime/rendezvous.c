@@ -249,7 +249,7 @@ struct rendezvous *rendezvous_local_new(void) {
   r->head.ops = &local_ops;
   r->buckets = r->few;
   r->cap = FEW;
-  atomic_init(&r->head.refs, 1);
+  ref_init(&r->head.refs, 1);
   pthread_mutex_init(&r->lock, NULL);
   return &r->head;
 }

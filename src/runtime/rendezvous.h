@@ -8,6 +8,7 @@
 
 #include "base/cancel.h"
 #include "base/keyed_hash.h"
+#include "base/ref.h"
 #include "base/status.h"
 #include "tensor/tensor.h"
 
@@ -26,7 +27,7 @@ struct rendezvous_ops {
 };
 struct rendezvous {
   const struct rendezvous_ops *ops;
-  atomic_int refs;
+  struct ref refs;
 };
 
 /* What stands beside a key in all calls; whoever uses a key often makes it once. Strangers choose keys. */
@@ -44,12 +45,11 @@ static inline void rendezvous_recv(struct rendezvous *r, const char *key, uint64
 }
 static inline void rendezvous_abort(struct rendezvous *r, shoal_status why) { r->ops->abort(r, why); }
 static inline struct rendezvous *rendezvous_ref(struct rendezvous *r) {
-  int before = atomic_fetch_add(&r->refs, 1);
-  INVARIANT(6, before > 0);
+  ref_take(&r->refs);
   return r;
 }
 static inline void rendezvous_unref(struct rendezvous *r) {
-  if (r && atomic_fetch_sub(&r->refs, 1) == 1) r->ops->free(r);
+  if (r && ref_drop(&r->refs)) r->ops->free(r);
 }
 
 /* Within one process. */

@@ -17,11 +17,12 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/ref.h"
 #include "base/text.h"
 #include "base/vec.h"
 
 struct resource_entry {
-  atomic_int refs;
+  struct ref refs;
   uint64_t mgr; /* the manager's number */
   pthread_mutex_t lock;
   struct resource *r;          /* lock; NULL: nothing there */
@@ -37,7 +38,7 @@ struct container {
 };
 
 struct resource_mgr {
-  atomic_int refs;
+  struct ref refs;
   uint64_t number;
   char *default_container;
   pthread_mutex_t lock;
@@ -47,7 +48,7 @@ struct resource_mgr {
 struct resource_mgr *resource_mgr_new(const char *default_container) {
   static _Atomic uint64_t numbers;
   struct resource_mgr *m = mem_zalloc(1, sizeof *m);
-  atomic_init(&m->refs, 1);
+  ref_init(&m->refs, 1);
   m->number = atomic_fetch_add(&numbers, 1) + 1;
   m->default_container = mem_strdup(default_container && *default_container ? default_container : "localhost");
   pthread_mutex_init(&m->lock, NULL);
@@ -55,21 +56,21 @@ struct resource_mgr *resource_mgr_new(const char *default_container) {
 }
 
 struct resource_mgr *resource_mgr_ref(struct resource_mgr *m) {
-  atomic_fetch_add(&m->refs, 1);
+  ref_take(&m->refs);
   return m;
 }
 
-bool resource_mgr_unused(struct resource_mgr *m) { return atomic_load(&m->refs) == 1 && m->containers.n == 0; }
+bool resource_mgr_unused(struct resource_mgr *m) { return ref_count(&m->refs) == 1 && m->containers.n == 0; }
 
 const char *resource_mgr_default_container(const struct resource_mgr *m) { return m->default_container; }
 
 struct resource_entry *resource_entry_ref(struct resource_entry *e) {
-  atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
+  ref_take(&e->refs);
   return e;
 }
 
 void resource_entry_unref(struct resource_entry *e) {
-  if (!e || atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1) return;
+  if (!e || !ref_drop(&e->refs)) return;
   resource_unref(e->r);
   pthread_mutex_destroy(&e->lock);
   free(e->container_name);
@@ -88,7 +89,7 @@ static struct resource *entry_take(struct resource_entry *e) {
 }
 
 void resource_mgr_unref(struct resource_mgr *m) {
-  if (!m || atomic_fetch_sub(&m->refs, 1) != 1) return;
+  if (!m || !ref_drop(&m->refs)) return;
   void *value;
   for (size_t i = 0; strmap_next(&m->containers, &i, NULL, &value);) {
     struct container *c = value;
@@ -129,7 +130,7 @@ static struct resource_entry *entry_get(struct resource_mgr *m, const char *cont
   struct resource_entry *e = c ? strmap_get(&c->entries, text_cstr(&key)) : NULL;
   if (!e && make) {
     e = mem_zalloc(1, sizeof *e);
-    atomic_init(&e->refs, 1);
+    ref_init(&e->refs, 1);
     e->mgr = m->number;
     pthread_mutex_init(&e->lock, NULL);
     e->container = c;
@@ -232,13 +233,13 @@ static void forget(struct resource_mgr *m, struct resource_entry *e) {
   make_key(&key, e->type, e->name);
   pthread_mutex_lock(&m->lock);
   struct container *c = strmap_get(&m->containers, e->container_name);
-  bool last = c && strmap_get(&c->entries, text_cstr(&key)) == e && atomic_load(&e->refs) == 2; /* the map's and ours */
+  bool last = c && strmap_get(&c->entries, text_cstr(&key)) == e && ref_count(&e->refs) == 2; /* the map's and ours */
   pthread_mutex_lock(&e->lock);
   last = last && !e->r;
   pthread_mutex_unlock(&e->lock);
   if (last) {
     strmap_remove(&c->entries, text_cstr(&key));
-    atomic_fetch_sub(&e->refs, 1);
+    ref_drop(&e->refs);
   }
   pthread_mutex_unlock(&m->lock);
   text_release(&key);
@@ -341,7 +342,7 @@ static shoal_status handle_apart(struct resource_mgr *m, const char *device, con
                                  const struct resource_type *type, struct resource *r, struct tensor *out) {
   struct resource_handle *h = resource_handle_new(device, container, name, type->name);
   struct resource_entry *e = mem_zalloc(1, sizeof *e);
-  atomic_init(&e->refs, 1);
+  ref_init(&e->refs, 1);
   e->mgr = m->number;
   pthread_mutex_init(&e->lock, NULL);
   e->container_name = mem_strdup(container);

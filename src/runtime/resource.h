@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/ref.h"
 #include "base/status.h"
 #include "base/strmap.h"
 #include "tensor/tensor.h"
@@ -27,17 +28,17 @@ struct resource_type {
 /* The head of every resource. */
 struct resource {
   const struct resource_type *type;
-  atomic_int refs;
+  struct ref refs;
   atomic_bool gone; /* no name leads to it any more */
 };
 static inline void resource_init(struct resource *r, const struct resource_type *type) {
   r->type = type;
-  atomic_init(&r->refs, 1);
+  ref_init(&r->refs, 1);
   atomic_init(&r->gone, false);
 }
-static inline void resource_ref(struct resource *r) { atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed); }
+static inline void resource_ref(struct resource *r) { ref_take(&r->refs); }
 static inline void resource_unref(struct resource *r) {
-  if (r && atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) == 1) r->type->free(r);
+  if (r && ref_drop(&r->refs)) r->type->free(r);
 }
 
 /* The resources of one device (or of one session, when sessions are isolated, or of one step). */

@@ -102,7 +102,7 @@ static struct signature *take_oldest(struct signatures *t) {
   void *value;
   for (size_t i = 0; strmap_next(&t->kept, &i, &key, &value);) {
     struct signature *s = value;
-    if (atomic_load(&s->refs) != 1 || (old && old->last_used <= s->last_used)) continue;
+    if (ref_count(&s->refs) != 1 || (old && old->last_used <= s->last_used)) continue;
     old = s;
     old_key = key;
   }

@@ -19,6 +19,7 @@
 #include <stdatomic.h>
 
 #include "base/numbered.h"
+#include "base/ref.h"
 #include "base/status.h"
 #include "base/strmap.h"
 #include "base/text.h"
@@ -27,14 +28,11 @@
 /* The head of what was compiled. References are taken with the table's lock held, or by those who have one: what has
  * but one is the table's alone. */
 struct signature {
-  atomic_int refs;
+  struct ref refs;
   uint64_t last_used; /* the table's lock: in uses of the table */
 };
 
-static inline void signature_ref(struct signature *s) {
-  int before = atomic_fetch_add(&s->refs, 1);
-  INVARIANT(6, before > 0);
-}
+static inline void signature_ref(struct signature *s) { ref_take(&s->refs); }
 
 /* Who asked. tell: with an error (consumed) or a reference; the asker is its owner's again. */
 struct signature_asker {

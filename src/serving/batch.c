@@ -26,7 +26,7 @@ struct request_batch {
   int64_t rows;
   int64_t opened;
   bool closed, done;
-  int refs; /* tasks whose threads have not left */
+  int inside; /* tasks whose threads have not left */
   pthread_cond_t over;
   struct request_batch *next; /* of those that are open */
 };
@@ -251,14 +251,14 @@ static void add_task(struct batcher *b, struct request_batch *batch, struct batc
   *batch->end = t;
   batch->end = &t->next;
   batch->rows += t->rows;
-  batch->refs++;
+  batch->inside++;
   if (batch->rows < b->p->max_batch_size) return;
   close_batch(b, batch);
   pthread_cond_broadcast(&b->free);
 }
 
 static void leave(struct request_batch *batch) {
-  if (--batch->refs) return;
+  if (--batch->inside) return;
   pthread_cond_destroy(&batch->over);
   free(batch);
 }

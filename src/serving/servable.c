@@ -14,7 +14,7 @@ shoal_status servable_load(const char *name, int64_t version, const char *dir, c
   shoal_saved_model *model;
   TRY(shoal_saved_model_load(dir, NULL, options, &model));
   struct servable *s = mem_zalloc(1, sizeof *s);
-  atomic_init(&s->refs, 1);
+  ref_init(&s->refs, 1);
   s->name = mem_strdup(name);
   s->version = version;
   s->model = model;
@@ -23,7 +23,7 @@ shoal_status servable_load(const char *name, int64_t version, const char *dir, c
 }
 
 void servable_unref(struct servable *s) {
-  if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
+  if (!s || !ref_drop(&s->refs)) return;
   shoal_saved_model_free(s->model);
   batcher_free(s->batcher);
   free(s->name);

@@ -5,11 +5,12 @@
 
 #include <stdatomic.h>
 
+#include "base/ref.h"
 #include "graph/node_def.h"
 #include "shoal/saved_model.h"
 
 struct servable {
-  atomic_int refs;
+  struct ref refs;
   char *name; /* the model's */
   int64_t version;
   shoal_saved_model *model;
@@ -19,7 +20,7 @@ struct servable {
 shoal_status servable_load(const char *name, int64_t version, const char *dir, const shoal_session_options *options,
                            struct servable **out);
 static inline struct servable *servable_ref(struct servable *s) {
-  atomic_fetch_add(&s->refs, 1);
+  ref_take(&s->refs);
   return s;
 }
 /* NULL is fine. */

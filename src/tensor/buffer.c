@@ -191,7 +191,7 @@ shoal_status buffer_new(size_t size, struct buffer **out) {
   }
   if (!b) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "OOM when allocating a tensor of %zu bytes", size);
   _Static_assert(sizeof(struct buffer) <= ALIGN, "the header stands before the data");
-  atomic_init(&b->refs, 1);
+  ref_init(&b->refs, 1);
   b->size_class = (uint16_t)c;
   b->elements_of = 0;
   b->data = (char *)b + ALIGN;
@@ -206,7 +206,7 @@ shoal_status buffer_new(size_t size, struct buffer **out) {
 struct buffer *buffer_wrap(void *data, size_t size, struct device *device, void (*release)(struct buffer *),
                            void *owner) {
   struct buffer *b = block_zalloc(sizeof *b);
-  atomic_init(&b->refs, 1);
+  ref_init(&b->refs, 1);
   b->size_class = BUFFER_FOREIGN;
   b->data = data;
   b->size = size;

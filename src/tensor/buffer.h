@@ -10,13 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/ref.h"
 #include "base/status.h"
 #include "shoal/tensor.h"
 
 struct device; /* device/device.h: NULL stands for host memory */
 
 struct buffer {
-  atomic_int refs;
+  struct ref refs;
   uint16_t size_class; /* host cache's class; BUFFER_FOREIGN when release is set */
   uint8_t elements_of; /* 0, or the dtype whose elements must be destroyed (string, resource, variant) */
   void *data;
@@ -37,20 +38,15 @@ void buffer_set_limit(size_t bytes);
 struct buffer *buffer_wrap(void *data, size_t size, struct device *device, void (*release)(struct buffer *),
                            void *owner);
 static inline struct buffer *buffer_ref(struct buffer *b) {
-  if (b) atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
+  if (b) ref_take(&b->refs);
   return b;
 }
 void buffer_free_(struct buffer *b);
 static inline void buffer_unref(struct buffer *b) {
   if (!b) return;
-  /* The only holder need not pay for an atomic read-modify-write. */
-  if (atomic_load_explicit(&b->refs, memory_order_acquire) == 1 ||
-      atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) == 1)
-    buffer_free_(b);
+  if (ref_drop_own(&b->refs)) buffer_free_(b);
 }
-static inline int buffer_shared(const struct buffer *b) {
-  return b && atomic_load_explicit(&((struct buffer *)(uintptr_t)b)->refs, memory_order_acquire) > 1;
-}
+static inline int buffer_shared(const struct buffer *b) { return b && ref_count(&b->refs) > 1; }
 
 /* How often the cache asked the system for memory, and the bytes it holds (in use and cached): for tests,
  * status pages and the allocation count of the steady state. */

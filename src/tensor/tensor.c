@@ -53,7 +53,7 @@ void str_clear(struct str *s) { str_resize(s, 0); }
 struct resource_handle *resource_handle_new(const char *device, const char *container, const char *name,
                                             const char *type_name) {
   struct resource_handle *h = mem_zalloc(1, sizeof *h);
-  atomic_init(&h->refs, 1);
+  ref_init(&h->refs, 1);
   h->device = mem_strdup(device);
   h->container = mem_strdup(container);
   h->name = mem_strdup(name);
@@ -63,7 +63,7 @@ struct resource_handle *resource_handle_new(const char *device, const char *cont
 }
 
 void resource_handle_unref(struct resource_handle *h) {
-  if (!h || atomic_fetch_sub(&h->refs, 1) != 1) return;
+  if (!h || !ref_drop(&h->refs)) return;
   if (h->entry) h->release_entry(h->entry);
   free(h->device);
   free(h->container);
@@ -73,7 +73,7 @@ void resource_handle_unref(struct resource_handle *h) {
 }
 
 void variant_unref(struct variant *v) {
-  if (v && atomic_fetch_sub(&v->refs, 1) == 1) v->type->free(v);
+  if (v && ref_drop(&v->refs)) v->type->free(v);
 }
 
 void elements_destroy(shoal_dtype dtype, void *at, size_t bytes) {
@@ -95,7 +95,7 @@ void elements_copy(shoal_dtype dtype, void *to, const void *from, int64_t n) {
   } else if (dtype == SHOAL_RESOURCE) {
     struct resource_handle **a = to, *const *b = from;
     for (int64_t i = 0; i < n; i++) {
-      if (b[i]) atomic_fetch_add(&b[i]->refs, 1);
+      if (b[i]) ref_take(&b[i]->refs);
       resource_handle_unref(a[i]);
       a[i] = b[i];
     }
@@ -269,7 +269,7 @@ shoal_status tensor_get_shape(const struct tensor *t, bool partial, struct shape
 
 shoal_tensor *tensor_handle_take(struct tensor *t) {
   shoal_tensor *h = block_zalloc(sizeof *h);
-  atomic_init(&h->refs, 1);
+  ref_init(&h->refs, 1);
   tensor_move(&h->t, t);
   *t = tensor_none();
   return h;
@@ -317,12 +317,12 @@ shoal_status shoal_tensor_from_string(const char *data, size_t size, shoal_tenso
 }
 
 shoal_tensor *shoal_tensor_ref(shoal_tensor *t) {
-  if (t) atomic_fetch_add(&t->refs, 1);
+  if (t) ref_take(&t->refs);
   return t;
 }
 
 void shoal_tensor_unref(shoal_tensor *t) {
-  if (!t || atomic_fetch_sub(&t->refs, 1) != 1) return;
+  if (!t || !ref_drop(&t->refs)) return;
   tensor_release(&t->t);
   block_free(t);
 }

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/ref.h"
 #include "shoal/tensor.h"
 #include "tensor/buffer.h"
 #include "tensor/dtype.h"
@@ -43,7 +44,7 @@ void str_clear(struct str *s);
 /* A handle to a resource in some task's containers. Elements of DT_RESOURCE tensors point to one. */
 struct resource_entry;
 struct resource_handle {
-  atomic_int refs;
+  struct ref refs;
   char *device, *container, *name, *type_name; /* never NULL */
   uint64_t hash_code;
   struct resource_entry *entry; /* where it is in this process, once resolved (runtime/resource.h); holds a reference */
@@ -74,14 +75,14 @@ struct variant_type {
 };
 struct variant {
   const struct variant_type *type;
-  atomic_int refs;
+  struct ref refs;
 };
 static inline void variant_init(struct variant *v, const struct variant_type *type) {
   v->type = type;
-  atomic_init(&v->refs, 1);
+  ref_init(&v->refs, 1);
 }
 static inline struct variant *variant_ref(struct variant *v) {
-  if (v) atomic_fetch_add(&v->refs, 1);
+  if (v) ref_take(&v->refs);
   return v;
 }
 void variant_unref(struct variant *v);
@@ -158,7 +159,7 @@ shoal_status tensor_get_shape(const struct tensor *t, bool partial, struct shape
 
 /* The public handle. */
 struct shoal_tensor {
-  atomic_int refs;
+  struct ref refs;
   struct tensor t;
 };
 /* A handle that takes over *t's reference. */

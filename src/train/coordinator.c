@@ -10,6 +10,7 @@
 #include "base/given.h"
 #include "base/options.h"
 #include "base/mem.h"
+#include "base/ref.h"
 #include "base/status.h"
 #include "train/step_request.h"
 
@@ -21,7 +22,7 @@ struct shoal_coordinator {
   bool stop;              /* lock */
   shoal_status error;     /* lock */
   int running;            /* lock: threads that have not ended */
-  int refs;               /* lock: the owner, and every thread: one that outlives its grace still finds us */
+  struct ref refs;        /* the owner's, and every thread's: one that outlives its grace still finds us */
 };
 
 struct thread {
@@ -34,15 +35,12 @@ shoal_coordinator *shoal_coordinator_new(void) {
   shoal_coordinator *c = mem_zalloc(1, sizeof *c);
   pthread_mutex_init(&c->lock, NULL);
   cond_init(&c->changed);
-  c->refs = 1;
+  ref_init(&c->refs, 1);
   return c;
 }
 
 static void unref(shoal_coordinator *c) {
-  pthread_mutex_lock(&c->lock);
-  bool last = --c->refs == 0;
-  pthread_mutex_unlock(&c->lock);
-  if (!last) return;
+  if (!ref_drop(&c->refs)) return;
   pthread_mutex_destroy(&c->lock);
   pthread_cond_destroy(&c->changed);
   shoal_status_free(c->error);
@@ -87,9 +85,9 @@ shoal_status shoal_coordinator_start(shoal_coordinator *c, shoal_status (*fn)(vo
   GIVEN(fn);
   struct thread *t = mem_zalloc(1, sizeof *t);
   *t = (struct thread){c, fn, arg};
+  ref_take(&c->refs);
   pthread_mutex_lock(&c->lock);
   c->running++;
-  c->refs++;
   pthread_mutex_unlock(&c->lock);
   pthread_t id;
   int err = pthread_create(&id, NULL, run_thread, t);
@@ -100,8 +98,8 @@ shoal_status shoal_coordinator_start(shoal_coordinator *c, shoal_status (*fn)(vo
   free(t);
   pthread_mutex_lock(&c->lock);
   c->running--;
-  c->refs--;
   pthread_mutex_unlock(&c->lock);
+  unref(c);
   return ERRNO_STATUS(err, "cannot start a thread");
 }
 
@@ -153,14 +151,11 @@ struct runner {
   shoal_coordinator *c;
   pthread_mutex_t lock;
   int enqueuing; /* lock: threads that still enqueue */
-  int refs;      /* lock */
+  struct ref refs;
 };
 
 static void runner_unref(struct runner *r) {
-  pthread_mutex_lock(&r->lock);
-  bool last = --r->refs == 0;
-  pthread_mutex_unlock(&r->lock);
-  if (!last) return;
+  if (!ref_drop(&r->refs)) return;
   pthread_mutex_destroy(&r->lock);
   free(r);
 }
@@ -192,9 +187,7 @@ static shoal_status cancel_at_stop(void *arg) {
 }
 
 static shoal_status start_one(struct runner *r, shoal_status (*fn)(void *arg)) {
-  pthread_mutex_lock(&r->lock);
-  r->refs++;
-  pthread_mutex_unlock(&r->lock);
+  ref_take(&r->refs);
   shoal_status e = shoal_coordinator_start(r->c, fn, r);
   if (e) runner_unref(r);
   return e;
@@ -203,7 +196,8 @@ static shoal_status start_one(struct runner *r, shoal_status (*fn)(void *arg)) {
 static shoal_status start_runner(const shoal_queue_runner *r, shoal_session *session, shoal_coordinator *c) {
   if (!r->enqueue) return INVALID("a queue runner needs an op to run");
   struct runner *own = mem_zalloc(1, sizeof *own);
-  *own = (struct runner){.what = *r, .session = session, .c = c, .refs = 1};
+  *own = (struct runner){.what = *r, .session = session, .c = c};
+  ref_init(&own->refs, 1);
   pthread_mutex_init(&own->lock, NULL);
   int threads = MAX(r->threads, 1);
   own->enqueuing = threads;

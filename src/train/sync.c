@@ -23,7 +23,7 @@ shoal_sync_replicas *shoal_sync_replicas_new(shoal_graph *g, shoal_optimizer opt
   s->optimizer = optimizer;
   shoal_status e = OPTIONS_TAKE(shoal_sync_options, init_tokens, &s->o, options);
   if (e) graph_fail(g, e);
-  s->refs = 1;
+  ref_init(&s->refs, 1);
   if (!s->o.total_replicas) s->o.total_replicas = s->o.replicas_to_aggregate;
   if (!s->o.lease_ms) s->o.lease_ms = 10000;
   if ((unsigned)s->o.mode >= sizeof modes / sizeof *modes) {
@@ -40,7 +40,7 @@ shoal_sync_replicas *shoal_sync_replicas_new(shoal_graph *g, shoal_optimizer opt
 }
 
 void shoal_sync_replicas_free(shoal_sync_replicas *s) {
-  if (!s || atomic_fetch_sub(&s->refs, 1) > 1) return;
+  if (!s || !ref_drop(&s->refs)) return;
   sync_beat_stop(s->beat);
   sync_runner_stop(s->runner);
   if (s->mode->release) s->mode->release(s);
@@ -130,7 +130,7 @@ static void before_close(void *state) {
 static void release(void *state) { shoal_sync_replicas_free(state); }
 
 shoal_hook shoal_sync_hook(shoal_sync_replicas *s, bool is_chief) {
-  atomic_fetch_add(&s->refs, 1);
+  ref_take(&s->refs);
   s->is_chief = is_chief;
   return (shoal_hook){.state = s,
                       .begin = begin,

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/ref.h"
 #include "base/vec.h"
 #include "graph/builder.h"
 #include "shoal/sync.h"
@@ -69,7 +70,7 @@ struct shoal_sync_replicas {
   struct shoal_graph *g;
   shoal_optimizer optimizer;
   shoal_sync_options o;
-  atomic_int refs;
+  struct ref refs;
   const struct sync_mode *mode;
   shoal_var step;
   shoal_op *train; /* NULL until built */

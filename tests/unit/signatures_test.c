@@ -18,7 +18,7 @@ struct made {
 static int forgotten[100], n_forgotten;
 
 static void unref(struct signature *s) {
-  if (atomic_fetch_sub(&s->refs, 1) == 1) free(s);
+  if (ref_drop(&s->refs)) free(s);
 }
 
 static void forget(void *owner, struct signature *s) {
@@ -28,7 +28,7 @@ static void forget(void *owner, struct signature *s) {
 
 static struct signature *make(int number) {
   struct made *m = mem_zalloc(1, sizeof *m);
-  atomic_init(&m->head.refs, 1);
+  ref_init(&m->head.refs, 1);
   m->number = number;
   return &m->head;
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/ref.h"
 #include "base/vec.h"
 #include "device/cuda/cuda.h"
 #include "device/memory.h"
@@ -37,7 +38,7 @@ struct cuda_chunk {
 };
 
 struct cuda_memory {
-  atomic_int refs; /* the device's, and one of each chunk that is somebody's: tensors may outlive their device */
+  struct ref refs; /* the device's, and one of each chunk that is somebody's: tensors may outlive their device */
   struct device_memory account;
   const struct cuda_api *api;
   CUcontext context;
@@ -55,7 +56,7 @@ struct cuda_memory {
 
 struct cuda_memory *cuda_memory_new(struct cuda_device *c, int64_t limit) {
   struct cuda_memory *m = mem_zalloc(1, sizeof *m);
-  atomic_init(&m->refs, 1);
+  ref_init(&m->refs, 1);
   device_memory_init(&m->account, limit);
   pthread_mutex_init(&m->lock, NULL);
   m->api = c->api;
@@ -66,7 +67,7 @@ struct cuda_memory *cuda_memory_new(struct cuda_device *c, int64_t limit) {
 }
 
 static void unref(struct cuda_memory *m) {
-  if (atomic_fetch_sub(&m->refs, 1) != 1) return;
+  if (!ref_drop(&m->refs)) return;
   for (size_t i = 0; i < m->regions.n; i++) buffer_unref(m->regions.at[i]);
   vec_release(&m->regions);
   memory_serving_release(&m->serving);
@@ -302,7 +303,7 @@ static shoal_status take_from(struct cuda_memory *m, struct device *d, const cha
   TRY(enter(m, d, who, size, k));
   k->of = m;
   k->piece.note = memory_note_take(d, size);
-  atomic_fetch_add(&m->refs, 1);
+  ref_take(&m->refs);
   *out = buffer_wrap((void *)(uintptr_t)k->at, size, d, give_back, k); /* NOLINT: an address of the card */
   return NULL;
 }
@@ -361,7 +362,7 @@ shoal_status cuda_memory_wrap(struct device *d, const char *who, CUdeviceptr at,
   w->chunk.of = m;
   w->release = release;
   w->owner = owner;
-  atomic_fetch_add(&m->refs, 1);
+  ref_take(&m->refs);
   *out = buffer_wrap((void *)(uintptr_t)at, size, d, drop_wrapped, w); /* NOLINT: an address of the card */
   return NULL;
 }

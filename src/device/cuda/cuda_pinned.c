@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/ref.h"
 #include "device/cuda/cuda.h"
 
 enum { SMALLEST = 12, CLASSES = 40, WRITE_ONLY = -1 };
@@ -20,7 +21,7 @@ struct pinned_piece {
 };
 
 struct cuda_pinned {
-  atomic_int refs; /* the device's, and one of each piece in use */
+  struct ref refs; /* the device's, and one of each piece in use */
   bool gone;       /* lock: the device has */
   const struct cuda_api *api;
   CUcontext context;
@@ -31,7 +32,7 @@ struct cuda_pinned {
 
 struct cuda_pinned *cuda_pinned_new(struct cuda_device *c) {
   struct cuda_pinned *p = mem_zalloc(1, sizeof *p);
-  atomic_init(&p->refs, 1);
+  ref_init(&p->refs, 1);
   p->api = c->api;
   p->context = c->context;
   pthread_mutex_init(&p->lock, NULL);
@@ -47,7 +48,7 @@ static void drop(struct pinned_piece *x) {
 }
 
 static void unref(struct cuda_pinned *p) {
-  if (atomic_fetch_sub(&p->refs, 1) != 1) return;
+  if (!ref_drop(&p->refs)) return;
   pthread_mutex_destroy(&p->lock);
   free(p);
 }
@@ -105,7 +106,7 @@ static shoal_status piece_new(struct cuda_pinned *p, size_t size, int class, str
 }
 
 static struct buffer *wrap(struct pinned_piece *x, size_t size) {
-  atomic_fetch_add(&x->of->refs, 1);
+  ref_take(&x->of->refs);
   return buffer_wrap(x->data, size, NULL, give_back, x);
 }
 

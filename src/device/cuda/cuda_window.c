@@ -6,13 +6,14 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/ref.h"
 #include "device/cuda/cuda.h"
 
 _Static_assert(sizeof(CUipcMemHandle) <= DEVICE_HANDLE, "there is room");
 
 struct cuda_window {
   struct cuda_window *next; /* of this process's */
-  atomic_int refs;
+  struct ref refs;
   const struct cuda_api *api;
   CUdeviceptr at;
   size_t size;
@@ -30,7 +31,7 @@ static struct {
 static void release(void *owner) {
   struct cuda_window *w = owner;
   pthread_mutex_lock(&windows.lock);
-  bool last = atomic_fetch_sub(&w->refs, 1) == 1;
+  bool last = ref_drop(&w->refs);
   struct cuda_window **at = &windows.first;
   while (last && w->own && *at && *at != w) at = &(*at)->next;
   if (last && w->own && *at) *at = w->next;
@@ -56,7 +57,7 @@ static shoal_status show(struct device *d, const char *who, struct cuda_window *
 
 static struct cuda_window *window_new(struct device *d, CUdeviceptr at, size_t size, bool own) {
   struct cuda_window *w = mem_zalloc(1, sizeof *w);
-  atomic_init(&w->refs, 1);
+  ref_init(&w->refs, 1);
   w->api = cuda_of(d)->api;
   w->at = at;
   w->size = size;
@@ -101,7 +102,7 @@ static struct cuda_window *find_own(const struct device_handle *handle) {
   pthread_mutex_lock(&windows.lock);
   struct cuda_window *w = windows.first;
   while (w && memcmp(&w->handle, handle, sizeof *handle) != 0) w = w->next;
-  if (w) atomic_fetch_add(&w->refs, 1);
+  if (w) ref_take(&w->refs);
   pthread_mutex_unlock(&windows.lock);
   return w;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/ref.h"
 #include "device/memory_plan.h"
 #include "device/soft/soft.h"
 
@@ -24,7 +25,7 @@ struct soft_capture {
 
 /* What was planned, for as long as the capture or one of its values is there. */
 struct soft_planned {
-  atomic_int refs;
+  struct ref refs;
   struct tensor block; /* of the device */
   pthread_mutex_t lock;
   struct memory_serving serving; /* lock */
@@ -43,7 +44,7 @@ void soft_capture_block(struct buffer *b) {
 /* ---- places ---- */
 
 static void planned_unref(struct soft_planned *p) {
-  if (!p || atomic_fetch_sub(&p->refs, 1) != 1) return;
+  if (!p || !ref_drop(&p->refs)) return;
   tensor_release(&p->block);
   memory_serving_release(&p->serving);
   pthread_mutex_destroy(&p->lock);
@@ -59,7 +60,7 @@ static struct soft_planned *planned_new(struct device *d, const struct memory_pl
   shoal_status_free(s);
   if (s) return NULL;
   struct soft_planned *p = mem_zalloc(1, sizeof *p);
-  atomic_init(&p->refs, 1);
+  ref_init(&p->refs, 1);
   pthread_mutex_init(&p->lock, NULL);
   tensor_move(&p->block, &block);
   memory_serving_init(&p->serving, plan);
@@ -90,7 +91,7 @@ struct buffer *soft_capture_place(size_t size) {
   if (!is) return NULL;
   struct soft_place *at = mem_alloc(sizeof *at);
   *at = (struct soft_place){p, span};
-  atomic_fetch_add(&p->refs, 1);
+  ref_take(&p->refs);
   return buffer_wrap((char *)soft_data(&p->block) + p->serving.spans.at[span].at, size, NULL, leave_place, at);
 }
 

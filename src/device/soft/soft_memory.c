@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/ref.h"
 #include "device/memory.h"
 #include "device/soft/soft.h"
 
@@ -21,7 +22,7 @@ static void *back(const void *data) { return (void *)((uintptr_t)data & ~AWAY); 
 /* ---- events ---- */
 
 struct soft_event {
-  atomic_int refs;
+  struct ref refs;
   pthread_mutex_t lock;
   pthread_cond_t set;
   atomic_bool is_set; /* set under the lock */
@@ -29,19 +30,19 @@ struct soft_event {
 
 static struct soft_event *event_new(void) {
   struct soft_event *e = mem_zalloc(1, sizeof *e);
-  atomic_init(&e->refs, 1);
+  ref_init(&e->refs, 1);
   pthread_mutex_init(&e->lock, NULL);
   pthread_cond_init(&e->set, NULL);
   return e;
 }
 
 static struct soft_event *event_ref(struct soft_event *e) {
-  if (e) atomic_fetch_add(&e->refs, 1);
+  if (e) ref_take(&e->refs);
   return e;
 }
 
 static void event_unref(struct soft_event *e) {
-  if (!e || atomic_fetch_sub(&e->refs, 1) != 1) return;
+  if (!e || !ref_drop(&e->refs)) return;
   pthread_mutex_destroy(&e->lock);
   pthread_cond_destroy(&e->set);
   free(e);
@@ -76,7 +77,7 @@ struct soft_block {
 };
 
 struct soft_memory {
-  atomic_int refs; /* the device's, and one of each block that is in use: tensors may outlive their device */
+  struct ref refs; /* the device's, and one of each block that is in use: tensors may outlive their device */
   struct device_memory account;
   pthread_mutex_t lock;
   struct soft_block *kept;     /* lock: nobody's, perhaps with work that is still queued */
@@ -87,7 +88,7 @@ struct soft_memory {
 
 struct soft_memory *soft_memory_new(int64_t limit) {
   struct soft_memory *m = mem_zalloc(1, sizeof *m);
-  atomic_init(&m->refs, 1);
+  ref_init(&m->refs, 1);
   device_memory_init(&m->account, limit);
   pthread_mutex_init(&m->lock, NULL);
   m->kept_most = KEPT_MOST;
@@ -95,7 +96,7 @@ struct soft_memory *soft_memory_new(int64_t limit) {
 }
 
 static void unref(struct soft_memory *m) {
-  if (atomic_fetch_sub(&m->refs, 1) != 1) return;
+  if (!ref_drop(&m->refs)) return;
   device_memory_release(&m->account);
   pthread_mutex_destroy(&m->lock);
   event_unref(m->replayed);
@@ -180,7 +181,7 @@ static struct soft_memory *memory_of(const struct device *d) { return ((struct s
 /* The block becomes a buffer's: its marks stay. */
 static struct buffer *wrap(struct device *d, struct soft_block *b) {
   b->of = memory_of(d);
-  atomic_fetch_add(&b->of->refs, 1);
+  ref_take(&b->of->refs);
   return buffer_wrap(away(b->memory->data), b->memory->size, d, give_back, b);
 }
 
@@ -249,7 +250,7 @@ shoal_status soft_window(struct device *d, const char *who, struct buffer *memor
     return s;
   }
   b->of = m;
-  atomic_fetch_add(&m->refs, 1);
+  ref_take(&m->refs);
   *out = buffer_wrap(away(memory->data), memory->size, d, drop_window, b);
   return NULL;
 }

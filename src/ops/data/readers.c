@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ref.h"
 #include "base/wire.h"
 #include "data/record.h"
 #include "ops/state/queue.h"
@@ -216,7 +217,7 @@ static void reset(struct reader_resource *r) {
 /* ---- turns ---- */
 
 struct read {
-  atomic_int refs; /* its turn, and whoever is asking the queue for it */
+  struct ref refs; /* its turn, and whoever is asking the queue for it */
   struct read *next;
   struct kernel_ctx *ctx;
   struct reader_resource *reader; /* references */
@@ -239,7 +240,7 @@ static shoal_status set_strings(struct kernel_ctx *ctx, int o, bool scalar, cons
 static void run(struct read *op);
 
 static void unref_read(struct read *op) {
-  if (atomic_fetch_sub(&op->refs, 1) != 1) return;
+  if (!ref_drop(&op->refs)) return;
   for (size_t i = 0; i < op->keys.n; i++) counted_text_release(&op->keys.at[i]);
   for (size_t i = 0; i < op->values.n; i++) counted_text_release(&op->values.at[i]);
   vec_release(&op->keys);
@@ -297,7 +298,7 @@ static void got_work(void *arg, shoal_status s, struct tensor *tuple) {
  * files pile up calls. Otherwise whoever brings the answer goes on. */
 static bool ask(struct read *op) {
   atomic_store(&op->asking, ASKED);
-  atomic_fetch_add(&op->refs, 1);
+  ref_take(&op->refs);
   queue_dequeue(op->queue, op->ctx->step->cancel, got_work, op);
   bool answered = atomic_exchange(&op->asking, LEFT) == ANSWERED;
   unref_read(op);
@@ -369,7 +370,7 @@ static shoal_status new_read(struct kernel_ctx *ctx, int64_t want, struct read *
     return s;
   }
   struct read *op = mem_zalloc(1, sizeof *op);
-  atomic_init(&op->refs, 1);
+  ref_init(&op->refs, 1);
   op->ctx = ctx;
   op->reader = (struct reader_resource *)reader;
   op->queue = (struct queue *)queue;

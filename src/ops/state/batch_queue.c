@@ -20,6 +20,7 @@
 
 #include "base/cond.h"
 #include "base/mem.h"
+#include "base/ref.h"
 #include "base/vec.h"
 #include "data/data_thread.h"
 
@@ -36,7 +37,7 @@ struct batched_call {
   struct tensor *outs; /* lock: [n_parts][n_out] */
   shoal_status status; /* lock: the first error */
   struct cancel_hook hook;
-  atomic_int refs; /* of its parts, and of who has the ctx */
+  struct ref refs; /* of its parts, and of who has the ctx */
 };
 
 struct part { /* of a call, in a batch */
@@ -69,7 +70,7 @@ struct batch_queue {
 /* ---- calls ---- */
 
 static void call_unref(struct batched_call *c) {
-  if (atomic_fetch_sub(&c->refs, 1) != 1) return;
+  if (!ref_drop(&c->refs)) return;
   for (int i = 0; i < c->n_in; i++) tensor_release(&c->in[i]);
   for (int i = 0; c->outs && i < c->n_parts * c->n_out; i++) tensor_release(&c->outs[i]);
   function_runtime_unref(c->kind.functions);
@@ -185,7 +186,7 @@ static struct batched_call *call_new(struct batch_queue *q, const struct batch_k
   if (kind->functions) function_runtime_ref(kind->functions);
   c->in = mem_zalloc((size_t)c->n_in, sizeof *c->in);
   for (int i = 0; i < c->n_in; i++) tensor_ref(&c->in[i], ctx_in(ctx, i));
-  atomic_init(&c->refs, 1);
+  ref_init(&c->refs, 1);
   return c;
 }
 
@@ -224,7 +225,7 @@ static bool fits(const struct joined_batch *b, const struct batched_call *c) {
 }
 
 static void put_part(struct joined_batch *b, struct batched_call *c, int64_t first, int64_t rows) {
-  atomic_fetch_add(&c->refs, 1);
+  ref_take(&c->refs);
   vec_push(&b->parts, (struct part){c, c->n_parts++, first, rows});
   b->rows += rows;
 }

@@ -93,7 +93,7 @@ static shoal_status consume_run(struct kernel_ctx *ctx) {
   if (!v || v->type != &held_type)
     return INVALID("Expected input to contain a SharedLockReleaser object, but saw variant: '%s'",
                    v ? v->type->name : "");
-  int users = atomic_load(&v->refs);
+  int users = ref_count(&v->refs);
   if (users != 1) return INVALID("Expected use count of lock to be 1, but saw: %d", users);
   return NULL;
 }

@@ -39,7 +39,7 @@ static shoal_status list_out(struct kernel_ctx *ctx, int o, struct tensor_list *
 /* Output o is a list like l, which came as input i, for the kernel to change: l itself when nobody else sees it. */
 static shoal_status list_change(struct kernel_ctx *ctx, int i, int o, struct tensor_list *l, struct tensor_list **out) {
   const struct tensor *in = ctx_in(ctx, i);
-  bool alone = i < 64 && (ctx->steal >> i & 1) && tensor_writable(in) && atomic_load(&l->head.refs) == 1;
+  bool alone = i < 64 && (ctx->steal >> i & 1) && tensor_writable(in) && ref_count(&l->head.refs) == 1;
   if (alone) {
     *out = l;
     return ctx_forward(ctx, o, i, NULL);

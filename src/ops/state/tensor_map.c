@@ -226,7 +226,7 @@ static shoal_status map_out(struct kernel_ctx *ctx, struct tensor_map *m) {
 /* Output 0 is a map like m for the kernel to change: m itself when nobody else sees it. */
 static shoal_status map_change(struct kernel_ctx *ctx, struct tensor_map *m, struct tensor_map **out) {
   *out = m;
-  if ((ctx->steal & 1) && tensor_writable(ctx_in(ctx, 0)) && atomic_load(&m->head.refs) == 1)
+  if ((ctx->steal & 1) && tensor_writable(ctx_in(ctx, 0)) && ref_count(&m->head.refs) == 1)
     return ctx_forward(ctx, 0, 0, NULL);
   *out = map_copy(m);
   return map_out(ctx, *out);

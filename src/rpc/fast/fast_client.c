@@ -9,6 +9,7 @@
 #include "base/block.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/ref.h"
 #include "rpc/fast/fast.h"
 #include "rpc/fast/fast_address.h"
 #include "rpc/fast/fast_shared.h"
@@ -20,7 +21,7 @@ enum { BUCKETS = 256, LONG_COPY = 256 << 10 };
 struct fast_call {
   struct fast_work work;
   struct fast_call *next; /* lock */
-  atomic_int refs;        /* the table's, the handle's */
+  struct ref refs;        /* the table's, the handle's */
   struct fast_client *client;
   uint64_t id;
   fast_done done;
@@ -36,7 +37,7 @@ struct fast_call {
 
 /* The peer's arena, mapped; held by the connection and by every tensor in it. */
 struct shared {
-  atomic_int refs;
+  struct ref refs;
   pthread_mutex_t lock;
   struct fast_conn *conn; /* lock: NULL when the connection is over */
   struct fast_view view;
@@ -60,7 +61,7 @@ struct fast_client {
 };
 
 static void shared_unref(struct shared *s) {
-  if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
+  if (!s || !ref_drop(&s->refs)) return;
   fast_view_close(&s->view);
   pthread_mutex_destroy(&s->lock);
   free(s);
@@ -81,7 +82,7 @@ static void put_call(struct fast_client *c, struct fast_call *call) {
 }
 
 void fast_call_unref(struct fast_call *call) {
-  if (!call || atomic_fetch_sub(&call->refs, 1) != 1) return;
+  if (!call || !ref_drop(&call->refs)) return;
   fast_conn_unref(&call->client->conn);
   block_free(call);
 }
@@ -202,7 +203,7 @@ static struct shared *find_shared(struct fast_client *c, const struct fast_place
   struct shared *s = c->shared;
   if (!s && !c->closed) {
     s = mem_zalloc(1, sizeof *s);
-    atomic_init(&s->refs, 1);
+    ref_init(&s->refs, 1);
     pthread_mutex_init(&s->lock, NULL);
     s->conn = &c->conn;
     /* Of the process at the other end and of no other that it names. */
@@ -214,7 +215,7 @@ static struct shared *find_shared(struct fast_client *c, const struct fast_place
     }
   }
   if (s && s->view.inode != place->inode) s = NULL;
-  if (s) atomic_fetch_add(&s->refs, 1);
+  if (s) ref_take(&s->refs);
   pthread_mutex_unlock(&c->lock);
   return s;
 }
@@ -380,7 +381,7 @@ void fast_client_free(struct fast_client *c) {
 static bool start(struct fast_client *c, struct fast_frame f, const void *head, fast_done done, void *arg,
                   struct fast_call **handle) {
   struct fast_call *call = block_zalloc(sizeof *call);
-  atomic_init(&call->refs, handle ? 2 : 1);
+  ref_init(&call->refs, handle ? 2 : 1);
   call->client = c;
   call->done = done;
   call->arg = arg;

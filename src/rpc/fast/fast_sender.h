@@ -3,6 +3,7 @@
 #define RPC_FAST_FAST_SENDER_H
 
 #include "base/keyed_hash.h"
+#include "base/ref.h"
 #include "rpc/fast/fast.h"
 #include "rpc/fast/fast_address.h"
 #include "rpc/fast/fast_shared.h"
@@ -13,7 +14,7 @@
 enum { FAST_BUCKET_BITS = 10, FAST_BUCKETS = 1 << FAST_BUCKET_BITS };
 
 struct fast_server {
-  atomic_int refs;              /* the owner's, the listeners', each connection's */
+  struct ref refs;              /* the owner's, the listeners', each connection's */
   struct listener *local, *tcp; /* NULL: none */
   struct rpc_event stopping;    /* closes them */
   int port;
@@ -31,7 +32,7 @@ struct fast_request {
   struct rpc_event cancel;   /* calls the cancel function */
   struct fast_request *next; /* conn's lock */
   struct sender *conn;       /* a reference */
-  atomic_int refs;           /* the answer's, the handler's, a canceller's */
+  struct ref refs;           /* the answer's, the handler's, a canceller's */
   uint64_t id;
   bool is_call;
   int64_t step;             /* ASK */

@@ -18,13 +18,13 @@
 static const int64_t STOP_NS = 5000000000;
 
 void fast_server_unref(struct fast_server *s) {
-  if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
+  if (!s || !ref_drop(&s->refs)) return;
   pthread_mutex_destroy(&s->lock);
   free(s);
 }
 
 void request_unref(struct fast_request *r) {
-  if (atomic_fetch_sub(&r->refs, 1) != 1) return;
+  if (!ref_drop(&r->refs)) return;
   budget_give(&r->conn->conn.held, r->held);
   fast_conn_unref(&r->conn->conn);
   block_free(r);
@@ -89,7 +89,7 @@ static void give_up(struct sender *c, uint64_t id) {
   if (r && r->posted) r = NULL;
   if (r) {
     r->posted = true;
-    atomic_fetch_add(&r->refs, 1);
+    ref_take(&r->refs);
   }
   pthread_mutex_unlock(&c->lock);
   if (r) rpc_loop_post(&r->cancel);
@@ -113,7 +113,7 @@ static struct fast_request *begin_request(struct sender *c, const struct fast_fr
   r->cancel = (struct rpc_event){.fn = on_unwanted, .kind = RPC_EVENT_NEWS};
   r->held = bytes;
   fast_conn_ref(&c->conn);
-  atomic_init(&r->refs, 2);
+  ref_init(&r->refs, 2);
   r->id = f->id;
   r->is_call = f->kind == FAST_CALL;
   r->step = (int64_t)f->size;
@@ -130,7 +130,7 @@ static struct fast_request *begin_request(struct sender *c, const struct fast_fr
   }
   pthread_mutex_unlock(&c->lock);
   if (!again && !many) return r;
-  atomic_store(&r->refs, 1);
+  ref_drop(&r->refs); /* the table has none */
   request_unref(r);
   if (again) fast_conn_shut(&c->conn); /* which of the two would an answer be for? */
   else refuse_request(c, f->id, "too many requests");
@@ -166,7 +166,7 @@ static void sender_closed(struct fast_conn *base) {
     VEC(struct fast_request *) open = {0};
     pthread_mutex_lock(&c->lock);
     for (struct fast_request *r = c->requests[b]; r; r = r->next) {
-      atomic_fetch_add(&r->refs, 1);
+      ref_take(&r->refs);
       vec_push(&open, r);
     }
     pthread_mutex_unlock(&c->lock);
@@ -226,7 +226,7 @@ static void accept_conn(struct fast_server *s, int fd, bool is_local) {
   struct sender *c = mem_zalloc(1, sizeof *c);
   c->server = s;
   c->no_remote = c->no_shared = !is_local;
-  atomic_fetch_add(&s->refs, 1);
+  ref_take(&s->refs);
   pthread_mutex_init(&c->lock, NULL);
   pthread_cond_init(&c->idle, NULL);
   pthread_mutex_lock(&s->lock);
@@ -274,7 +274,7 @@ struct fast_server *fast_server_new(const struct fast_handlers *handlers, void *
   }
   if (local < 0) s->name[0] = 0;
   if (tcp < 0) s->port = 0;
-  atomic_init(&s->refs, 2);
+  ref_init(&s->refs, 2);
   s->stopping = (struct rpc_event){.fn = on_stopping, .kind = RPC_EVENT_QUICK};
   s->handlers = *handlers;
   s->arg = arg;
@@ -297,9 +297,9 @@ bool fast_server_stop(struct fast_server *s) {
   /* Until every connection has cancelled what it had, and all of it has been answered: the handlers' owner goes next.
    */
   rpc_loop_hand_over();
-  for (int64_t late = clock_ns() + STOP_NS; atomic_load(&s->refs) > 1; usleep(1000))
+  for (int64_t late = clock_ns() + STOP_NS; ref_count(&s->refs) > 1; usleep(1000))
     if (clock_ns() > late) {
-      LOGW("%d connections of the fast path have not ended", atomic_load(&s->refs) - 1);
+      LOGW("%d connections of the fast path have not ended", ref_count(&s->refs) - 1);
       return false;
     }
   return true;

@@ -273,7 +273,7 @@ void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int f
   setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
   rpc_loop_hold();
   c->ops = ops;
-  atomic_init(&c->refs, 2);
+  ref_init(&c->refs, 2);
   c->watch = (struct rpc_watch){.fn = on_ready, .fd = fd};
   c->check.fn = on_check;
   c->gone = (struct rpc_event){.fn = on_gone, .kind = RPC_EVENT_NEWS};
@@ -302,7 +302,7 @@ void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int f
 }
 
 void fast_conn_unref(struct fast_conn *c) {
-  if (atomic_fetch_sub(&c->refs, 1) != 1) return;
+  if (!ref_drop(&c->refs)) return;
   fast_conn_drop_output(c);
   close(c->watch.fd);
   if (c->body) budget_give(&c->held, c->frame.size);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/budget.h"
+#include "base/ref.h"
 #include "rpc/address.h"
 #include "rpc/loop.h"
 #include "tensor/tensor.h"
@@ -70,7 +71,7 @@ struct fast_out;
 /* The head of each side's own connection. */
 struct fast_conn {
   const struct fast_conn_ops *ops;
-  atomic_int refs;
+  struct ref refs;
   struct rpc_watch watch; /* its fd is the socket */
   struct rpc_timer check; /* for what is overdue */
   struct rpc_event gone;
@@ -109,7 +110,7 @@ struct fast_conn {
 void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int fd, const uint8_t *secret,
                      struct rpc_address *from);
 void fast_conn_unref(struct fast_conn *c);
-static inline void fast_conn_ref(struct fast_conn *c) { atomic_fetch_add(&c->refs, 1); }
+static inline void fast_conn_ref(struct fast_conn *c) { ref_take(&c->refs); }
 /* No more: closed() follows soon, on another thread. */
 void fast_conn_shut(struct fast_conn *c);
 /* Sends a frame, or adds it to what this thread holds (fast_hold). body (optional, f->size bytes at data) is kept by

@@ -25,10 +25,10 @@
  * it from others. LEAST and FIRST: bytes read at once, however long such take, and when nothing is known of that. */
 enum { TURN = 4 << 20, TURN_TLS = 512 << 10, TURN_NS = 2000000, GLANCE_NS = 200000, LEAST = 2048, FIRST = 4 << 10 };
 
-void http2_ref(struct http2 *c) { atomic_fetch_add(&c->refs, 1); }
+void http2_ref(struct http2 *c) { ref_take(&c->refs); }
 
 void http2_unref(struct http2 *c) {
-  if (atomic_fetch_sub(&c->refs, 1) != 1) return;
+  if (!ref_drop(&c->refs)) return;
   socket_release(&c->socket);
   nghttp2_session_del(c->session);
   rpc_line_free(c->requests);
@@ -362,7 +362,7 @@ static void open_session(struct http2 *c) {
 
 struct http2 *http2_new(int fd, const struct http2_role *role, void *owner, const struct http2_options *o) {
   struct http2 *c = mem_zalloc(1, sizeof *c);
-  atomic_init(&c->refs, 2);
+  ref_init(&c->refs, 2);
   c->role = role;
   c->owner = owner;
   c->watch = (struct rpc_watch){.fn = on_socket, .fd = fd};

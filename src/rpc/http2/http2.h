@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 
 #include "base/budget.h"
+#include "base/ref.h"
 #include "base/vec.h"
 #include "rpc/address.h"
 #include "rpc/body.h"
@@ -83,7 +84,7 @@ struct http2_role {
 };
 
 struct http2 {
-  atomic_int refs;
+  struct ref refs;
   const struct http2_role *role;
   void *owner;
   struct sockaddr_storage peer;

@@ -17,7 +17,7 @@
 enum { FILL = 1 << 20, TURN = 4 << 20, COPY = 4096, SEGMENTS = 64, PREFIX = 5, FRAME = 256 << 10 };
 
 static void drop(struct http2 *c, struct rpc_message *m) {
-  if (!m || --m->refs) return;
+  if (!m || !ref_drop(&m->refs)) return;
   m->next = c->dropped;
   c->dropped = m;
 }
@@ -48,7 +48,7 @@ static void put_pieces(struct http2 *c, struct http2_stream *s, size_t n) {
       put_small(c, p->at + s->out_at, here);
     } else {
       vec_push(&c->segments, (struct http2_segment){p->at + s->out_at, here, s->out});
-      s->out->refs++;
+      ref_take(&s->out->refs);
       c->queued += here;
     }
     n -= here;

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Checks the order of the layers and the length of files.
 
-A folder of src/ may include from itself and from the folders before it in ORDER; include/shoal is for all. The runtime
-stands before the ops: kernels are written against it, and it reaches them only through the table in the op rows. File
-formats (checkpoint, data) stand before the ops too, since the ops that save, restore, read and write are made of them.
+A folder of src/ may include from itself and from the folders before it in the table of docs/design.md, but for what
+that says it knows nothing of; include/shoal is for all. The runtime stands before the ops: kernels are written against
+it, and it reaches them only through the table in the op rows. File formats (checkpoint, data) stand before the ops too,
+since the ops that save, restore, read and write are made of them.
 A type of device, src/device/TYPE, brings kernels: it stands where the ops do, and uses what these share.
 Ops open files through base/file.h alone, which is where --file_root holds them; a thread that runs parts of ops
 carries the confinement of whoever started it (base/file_root.h).
+Holders of what is shared are counted by base/ref.h, which asserts that whoever takes a reference has one.
 The tag of a struct, union or enum is defined in one file: whoever looks for it finds what is meant.
 A function of more lines than MAX_MACRO is not inside a macro: it is a .inc file, as src/tensor/each_type.h has it.
 A file that a comment sends its reader to ("see NAME.h") is there.
@@ -16,14 +18,14 @@ import os
 import re
 import sys
 
-ORDER = ["base", "proto", "tensor", "graph", "math", "device", "collective", "runtime", "checkpoint", "data", "ops",
-         "rpc", "cluster", "train", "saved_model", "serving", "feed", "strategy", "columns", "estimator", "word2vec",
-         "cli"]
 MAX_LINES = 1000
 MAX_MACRO = 18
 OPS = ["checkpoint", "data", "ops"]
 FILE_CALL = re.compile(r"\b(fopen|freopen|open|openat|creat|opendir|scandir|glob|nftw|mkdir|rmdir|unlink|remove|rename|"
                        r"stat|lstat|access|realpath|symlink|link|truncate|mkstemp|mkdtemp)\(")
+
+COUNTED = re.compile(r"\batomic_\w+\([^;]*\brefs\b|\batomic_int\b[^;(]*\brefs\b|(\+\+|--)[\w.>-]*\brefs\b|"
+                     r"\brefs(\+\+|--)")
 
 TAG = re.compile(r"\b((?:struct|union|enum) \w+) \{")
 # A macro of several lines, and the head of a function in one.
@@ -33,6 +35,17 @@ FUNCTION = re.compile(r"\b(?:static|void|shoal_status)\b[^;{}()=]*\([^;{}]*\)\s*
 SEE = re.compile(r"\bsee ((?:\w+/)*\w+\.(?:h|c|inc|md))\b")
 
 root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# The rows of docs/design.md's table: folders in their order, and what each knows nothing of. A word that is no folder's
+# (WORDS) is for the reader alone.
+WORDS = {"tensors": "tensor", "graphs": "graph", "devices": "device", "ops": "ops", "kernels": "ops",
+         "steps": "runtime", "the network": "rpc", "training": "train", "strategies": "strategy"}
+ORDER, STRANGERS = [], {}
+with open(os.path.join(root, "docs/design.md"), encoding="utf-8") as f:
+    for there, unknown in re.findall(r"^\| (`src/[^|]*) \|[^|]*\| *([^|]*?) *\|$", f.read(), re.M):
+        for name in re.findall(r"`src/(\w+)/`", there):
+            ORDER.append(name)
+            STRANGERS[name] = [WORDS[word] for word in re.split(r", ", unknown) if word in WORDS]
+
 errors = []
 tags = {}
 seen, names = [], set()  # files that comments name, with where; and all there are
@@ -62,6 +75,8 @@ for folder, _, files in os.walk(root):
         for i, line in enumerate(lines, 1):
             if by_ops and FILE_CALL.search(re.sub(r'"[^"]*"|/\*.*', "", line)):
                 errors.append(f"{shown}:{i}: src/{parts[1]} touches files through base/file.h alone")
+            if parts[0] == "src" and COUNTED.search(line):
+                errors.append(f"{shown}:{i}: references are counted by base/ref.h")
             if len(line) > 120 and parts[0] != "tests":
                 errors.append(f"{shown}:{i}: {len(line)} columns")
             m = re.match(r'\s*#\s*include\s+"([a-z_]+)/', line)
@@ -74,6 +89,8 @@ for folder, _, files in os.walk(root):
                 errors.append(f"{shown}: src/{here} has no place in the order of tools/layers.py")
             elif there in ORDER and ORDER.index(there) > ORDER.index(here):
                 errors.append(f"{shown}:{i}: src/{here} may not include from src/{there}, which stands after it")
+            elif there in STRANGERS[here]:
+                errors.append(f"{shown}:{i}: src/{here} knows nothing of src/{there}, by the table in docs/design.md")
 errors += [f"{tag} is defined in {', '.join(sorted(where))}" for tag, where in tags.items() if len(where) > 1]
 errors += [f"{shown}: a comment says \"see {there}\", and there is no such file" for shown, there in seen
            if os.path.basename(there) not in names]

@@ -4,27 +4,10 @@
 #ifndef GRAPH_NODE_DEF_H
 #define GRAPH_NODE_DEF_H
 
+#include "base/chars.h"
 #include "base/vec.h"
 #include "base/wire.h"
 #include "graph/attr.h"
-
-struct chars {
-  const char *at;
-  size_t n;
-};
-static inline bool slice_is(struct chars s, const char *text) {
-  return strlen(text) == s.n && (!s.n || memcmp(s.at, text, s.n) == 0);
-}
-static inline bool slice_has_nul(struct chars s) { return s.n && memchr(s.at, 0, s.n); }
-/* A slice in a message, cut where it is long. */
-enum { SLICE_SHOWN = 201 };
-static inline const char *slice_shown(struct chars s, char out[SLICE_SHOWN]) {
-  size_t n = s.n < SLICE_SHOWN ? s.n : SLICE_SHOWN - 1;
-  if (n) memcpy(out, s.at, n);
-  out[n] = 0;
-  return out;
-}
-#define SLICE_CSTR(s) slice_shown((s), (char[SLICE_SHOWN]){0})
 
 struct node_def {
   struct chars name, op, device;

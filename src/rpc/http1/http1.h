@@ -10,9 +10,9 @@
 #ifndef RPC_HTTP1_HTTP1_H
 #define RPC_HTTP1_HTTP1_H
 
+#include "base/chars.h"
 #include "base/status.h"
 #include "base/text.h"
-#include "graph/node_def.h"
 #include "rpc/tls.h"
 
 struct http1;

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "graph/node_def.h"
+#include "base/chars.h"
 
 /* HEAD: bytes of the longest head. */
 enum { HTTP1_HEAD = 8 << 10, HTTP1_MORE = 0, HTTP1_WHOLE = 200 };

@@ -37,7 +37,7 @@ enum {
 static const int64_t SECOND = 1000000000;
 
 static void visit_unref(struct visit *v) {
-  if (atomic_fetch_sub(&v->refs, 1) != 1) return;
+  if (!ref_drop(&v->refs)) return;
   struct http1 *h = v->server;
   free(v);
   pthread_mutex_lock(&h->lock);
@@ -47,7 +47,7 @@ static void visit_unref(struct visit *v) {
 }
 
 static void post(struct visit *v, struct rpc_event *e, enum rpc_event_kind kind, void (*fn)(struct rpc_event *e)) {
-  atomic_fetch_add(&v->refs, 1);
+  ref_take(&v->refs);
   *e = (struct rpc_event){.fn = fn, .kind = kind};
   rpc_loop_post(e);
 }
@@ -361,7 +361,7 @@ static void hand_over(struct visit *v) {
   v->body.most = v->server->o.max_body;
   budget_force(&v->from->calls, 1);
   watch_for(v, 0);
-  atomic_fetch_add(&v->refs, 1); /* until it is done */
+  ref_take(&v->refs); /* until it is done */
   if (!v->body.compressed) {
     ask(v);
     return;
@@ -542,7 +542,7 @@ void visit_begin(struct http1 *h, int fd, struct rpc_address *from) {
   struct visit *v = mem_zalloc(1, sizeof *v);
   v->server = h;
   v->from = from;
-  atomic_init(&v->refs, 1);
+  ref_init(&v->refs, 1);
   v->watch = (struct rpc_watch){.fn = on_socket, .fd = fd};
   v->timer.fn = on_late;
   v->made = v->heard = clock_ns();

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/ref.h"
 #include "base/vec.h"
 #include "rpc/address.h"
 #include "rpc/body.h"
@@ -22,7 +23,7 @@
 struct visit {
   struct http1 *server;
   struct rpc_address *from;
-  atomic_int refs; /* the connection's own; of events that are posted */
+  struct ref refs; /* the connection's own; of events that are posted */
   struct rpc_socket socket;
   struct rpc_watch watch;
   struct rpc_timer timer;

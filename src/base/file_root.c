@@ -165,8 +165,14 @@ static int take_last(struct path_walk *w) {
 
 static void pop(struct path_walk *w) { close(take_last(w)); }
 
-/* fd is the walk's; where there are too many it is closed. */
+static bool is_directory(int fd) {
+  struct stat st;
+  return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* fd is the walk's; where there are too many it is closed. What was opened as a link itself is no directory. */
 static shoal_status push(struct path_walk *w, int fd) {
+  INVARIANT(14, is_directory(fd));
   if (w->stack.n >= SHALLOW && !budget_take(&deep, 1)) {
     close(fd);
     return STATUS(SHOAL_RESOURCE_EXHAUSTED,

@@ -68,6 +68,7 @@ static void unlink_instance(struct meeting *m, struct meeting_instance *at) {
 }
 
 static void finish(struct collective_member *m, shoal_status s, struct tensor *result) {
+  INVARIANT(5, !m->instance);
   if (m->cancel) cancel_deregister(m->cancel, &m->hook);
   alarm_clear(&m->alarm);
   m->done(m, s, result);

@@ -253,6 +253,7 @@ static void on_woken(struct rpc_watch *w, uint32_t events) {
 /* ---- the leader ---- */
 
 static void run(struct rpc_event *e, uint64_t number) {
+  INVARIANT(12, atomic_load(&loop.spares) > 0); /* nobody takes the lead, and stops waiting for it, before it is BUSY */
   atomic_store_explicit(&loop.lead, number | BUSY, memory_order_release);
   atomic_fetch_add(&loop.beat, 1);
   if (atomic_load(&loop.dozing)) {

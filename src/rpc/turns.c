@@ -55,14 +55,15 @@ struct rpc_event *turns_next(struct turns *t, int all, int each) {
   struct rpc_event *e = event_list_pop(&l->waiting);
   l->in_turn = false;
   l->under_way++;
-  atomic_fetch_add_explicit(&t->under_way, 1, memory_order_relaxed);
-  INVARIANT(12, under_way < 2 * all);
+  int before = atomic_fetch_add_explicit(&t->under_way, 1, memory_order_relaxed);
+  INVARIANT(12, before < 2 * all && (before < all || l->under_way == 1));
   enter(t, l, each);
   return e;
 }
 
 void turns_end(struct turns *t, struct rpc_line *l, int each) {
-  atomic_fetch_sub_explicit(&t->under_way, 1, memory_order_relaxed);
+  int before = atomic_fetch_sub_explicit(&t->under_way, 1, memory_order_relaxed);
+  INVARIANT(12, before > 0 && l->under_way > 0);
   l->under_way--;
   if (l->left && !l->under_way) free(l);
   else enter(t, l, each);

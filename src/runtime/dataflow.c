@@ -103,6 +103,7 @@ struct flow {
   void *arg;
   struct verdict verdict; /* its lock is the one that all that follows is under */
   int outstanding;        /* lock: nodes ready or running in all frames */
+  bool over;              /* lock: there were none left */
   struct running_frame *root;
   struct iter **free_iters;     /* lock: by frame_info */
   struct node_call *free_calls; /* lock */
@@ -196,6 +197,7 @@ static void frame_free(struct flow *f, struct running_frame *fr) {
 /* ---- propagation: all under the lock ---- */
 
 static void make_ready(struct flow *f, struct iter *it, int node, ready_list *out) {
+  INVARIANT(4, !f->over);
   it->outstanding++;
   f->outstanding++;
   vec_push(out, (struct ready){node, it});
@@ -431,7 +433,7 @@ static void complete(struct node_call *c, bool dead, ready_list *out) {
   INVARIANT(4, it->outstanding > 0 && f->outstanding > 0);
   it->outstanding--;
   if (!atomic_load(&f->verdict.failed)) settle(f, it->frame, out);
-  bool last = --f->outstanding == 0;
+  bool last = f->over = --f->outstanding == 0;
   pthread_mutex_unlock(&f->verdict.lock);
   if (last) finish_flow(f);
 }
@@ -470,6 +472,7 @@ static void call_goes_on(void *arg) {
 static void async_done(struct kernel_ctx *ctx, shoal_status s) {
   struct node_call *c = (struct node_call *)ctx;
   struct flow *f = c->flow;
+  INVARIANT(5, atomic_load_explicit(&c->meet, memory_order_relaxed) != CALL_ENDED);
   if (!s) s = ctx_check_types(ctx);
   c->ok = wrap_up(c, s);
   if (atomic_exchange(&c->meet, CALL_ENDED) == CALL_OPEN) return; /* the starter goes on */
@@ -525,7 +528,8 @@ static void run_one(struct flow *f, struct ready r, ready_list *out) {
     atomic_store(&c->meet, CALL_OPEN);
     n->kernel->def->start(&c->ctx);
     if (UNLIKELY(began)) outbox_after(began, &n->slow);
-    if (atomic_exchange(&c->meet, CALL_LEFT) == CALL_ENDED) complete(c, !c->ok, out);
+    int open = CALL_OPEN;
+    if (!atomic_compare_exchange_strong(&c->meet, &open, CALL_LEFT)) complete(c, !c->ok, out);
   } else {
     s = n->kernel->def->run(&c->ctx);
     if (!s) s = ctx_check_types(&c->ctx);
@@ -605,6 +609,7 @@ void dataflow_run(struct plan *p, struct step *step, void (*done)(void *, shoal_
   ready_list list = {0};
   pthread_mutex_lock(&f->verdict.lock);
   f->outstanding = 0;
+  f->over = false;
   f->root = frame_new(f, 0, NULL);
   struct iter *it = f->root->iters.at[0];
   for (int i = p->n_nodes - 1; i >= 0; i--)

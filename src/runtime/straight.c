@@ -426,6 +426,7 @@ static void call_goes_on(void *arg) {
 
 static void call_done(struct kernel_ctx *ctx, shoal_status s) {
   struct waiting_call *c = (struct waiting_call *)ctx;
+  INVARIANT(5, atomic_load_explicit(&c->meet, memory_order_relaxed) != CALL_ENDED);
   call_wrap_up(c, s);
   if (atomic_exchange(&c->meet, CALL_ENDED) == CALL_OPEN) return; /* the starter goes on */
   struct step *step = c->exec->step;
@@ -469,7 +470,8 @@ static void call_start(struct exec *e, int segment, struct todo *t) {
   if (s) call_done(&c->ctx, s);
   else n->kernel->def->start(&c->ctx);
   if (UNLIKELY(began)) outbox_after(began, &n->slow);
-  if (atomic_exchange(&c->meet, CALL_LEFT) == CALL_ENDED) call_over(c, t);
+  int open = CALL_OPEN;
+  if (!atomic_compare_exchange_strong(&c->meet, &open, CALL_LEFT)) call_over(c, t);
 }
 
 static void run_offloaded(void *arg) {

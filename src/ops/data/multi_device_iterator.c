@@ -160,6 +160,7 @@ static shoal_status from_string_run(struct kernel_ctx *ctx) {
 /* ---- requests ---- */
 
 static void request_end(struct shard_request *q, shoal_status s) {
+  INVARIANT(5, !q->waiting);
   struct resource *r = &q->of->head;
   struct kernel_ctx *ctx = q->ctx;
   dataset_unref(q->data);

@@ -257,6 +257,7 @@ static void finish(struct read *op, shoal_status s) {
   if (!s) s = set_strings(ctx, 0, op->want < 0, op->keys.at, op->keys.n);
   if (!s) s = set_strings(ctx, 1, op->want < 0, op->values.at, op->values.n);
   pthread_mutex_lock(&r->lock);
+  INVARIANT(5, r->turns == op && !op->waits);
   struct read *next = r->turns = op->next;
   if (!next) r->last_turn = NULL;
   else next->waits = false;

@@ -88,6 +88,7 @@ static struct kernel_ctx *take_ctx(struct batched_call *c) {
 }
 
 static void answer(struct batched_call *c, struct kernel_ctx *ctx, shoal_status s) {
+  INVARIANT(5, ctx && !c->ctx);
   cancel_deregister(ctx->step->cancel, &c->hook);
   function_runtime_unref(c->kind.functions); /* while the step, and all behind it, is there */
   c->kind.functions = NULL;

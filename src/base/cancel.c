@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "base/going_on.h"
+#include "base/list.h"
 
 __thread struct going_on going_on;
 
@@ -21,9 +22,7 @@ void cancel_release(struct cancel *c) {
 }
 
 static void unlink_hook(struct cancel *c, struct cancel_hook *h) {
-  if (h->prev) h->prev->next = h->next;
-  else c->hooks = h->next;
-  if (h->next) h->next->prev = h->prev;
+  LIST_REMOVE(c->hooks, h);
   h->linked = false;
 }
 
@@ -68,10 +67,8 @@ bool cancel_register(struct cancel *c, struct cancel_hook *h, void (*fn)(void *)
   bool fresh = !atomic_load(&c->started);
   *h = (struct cancel_hook){.fn = fn, .arg = arg};
   if (fresh) {
-    h->next = c->hooks;
     h->linked = true;
-    if (c->hooks) c->hooks->prev = h;
-    c->hooks = h;
+    LIST_ADD(c->hooks, h);
   }
   pthread_mutex_unlock(&c->lock);
   return fresh;

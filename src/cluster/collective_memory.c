@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/fingerprint.h"
+#include "base/inside.h"
 #include "base/mem.h"
 #include "base/vec.h"
 
@@ -23,16 +24,15 @@ struct memory_member { /* this task's part in a group */
 struct collective_memory {
   struct shared_home *home; /* NULL: none */
   pthread_mutex_t lock;
-  pthread_cond_t buried;
   VEC(struct memory_member *) members; /* lock */
   uint64_t uses;                       /* lock */
-  int burials;                         /* lock: under way */
+  struct inside burials;
 };
 
 struct collective_memory *collective_memory_new(bool wanted) {
   struct collective_memory *m = mem_zalloc(1, sizeof *m);
   pthread_mutex_init(&m->lock, NULL);
-  pthread_cond_init(&m->buried, NULL);
+  inside_init(&m->burials);
   if (wanted) m->home = shared_home_new();
   return m;
 }
@@ -44,13 +44,10 @@ static void member_free(struct memory_member *e) {
 
 void collective_memory_free(struct collective_memory *m) {
   if (!m) return;
-  pthread_mutex_lock(&m->lock);
-  while (m->burials) pthread_cond_wait(&m->buried, &m->lock);
-  pthread_mutex_unlock(&m->lock);
+  inside_wait(&m->burials);
   for (size_t i = 0; i < m->members.n; i++) member_free(m->members.at[i]);
   vec_release(&m->members);
   shared_home_free(m->home);
-  pthread_cond_destroy(&m->buried);
   pthread_mutex_destroy(&m->lock);
   free(m);
 }
@@ -72,10 +69,7 @@ static void bury(void *arg) {
   struct collective_memory *m = b->memory;
   member_free(b->member);
   free(b);
-  pthread_mutex_lock(&m->lock);
-  m->burials--;
-  pthread_cond_broadcast(&m->buried);
-  pthread_mutex_unlock(&m->lock);
+  inside_leave(&m->burials);
 }
 
 /* With the lock held: the member that was not used for longest, of those with a group or of those without. */
@@ -100,7 +94,7 @@ static void make_room(struct collective_memory *m, struct pool *pool) {
   if (!e) return;
   struct burial *b = mem_zalloc(1, sizeof *b);
   *b = (struct burial){m, e};
-  m->burials++;
+  inside_enter(&m->burials);
   pool_submit(pool, bury, b);
 }
 

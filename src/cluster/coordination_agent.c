@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/cond.h"
 #include "base/device_name.h"
+#include "base/inside.h"
 #include "base/log.h"
 #include "cluster/identity.h"
 #include "cluster/request_parts.h"
@@ -32,7 +32,7 @@ struct coordination_agent {
   struct text devices;          /* a DeviceInfo */
   struct alarm alarm;           /* set by one call's end at a time; not while one is under way */
   pthread_mutex_t lock;
-  pthread_cond_t idle;
+  struct inside calls;       /* under way */
   bool complained;           /* of the calls' own */
   bool stopping, registered; /* lock, as is what follows */
   bool whole;                /* all tasks are there, as far as we were told */
@@ -40,7 +40,6 @@ struct coordination_agent {
   int64_t turn;              /* of registering */
   uint64_t leader_incarnation;
   shoal_status news;         /* the last error that we were told of, until the program asks for it */
-  int calls;                 /* under way */
   struct peer_call *waiting; /* for the other tasks */
 };
 
@@ -80,12 +79,6 @@ struct agent_call {
   void (*then)(struct coordination_agent *a, shoal_status s, struct wire answer);
 };
 
-static void call_over(struct coordination_agent *a) {
-  pthread_mutex_lock(&a->lock);
-  if (--a->calls == 0) pthread_cond_broadcast(&a->idle);
-  pthread_mutex_unlock(&a->lock);
-}
-
 static void answered(void *arg, shoal_status s, struct rpc_body *body) {
   struct agent_call *call = arg;
   struct coordination_agent *a = call->agent;
@@ -98,7 +91,7 @@ static void answered(void *arg, shoal_status s, struct rpc_body *body) {
   if (listened) call->then(a, s, wire_from(data, size));
   else shoal_status_free(s);
   free(call);
-  call_over(a);
+  inside_leave(&a->calls);
 }
 
 /* The request is taken over; then is called unless the agent stops or registers anew. handle: optional. */
@@ -107,11 +100,10 @@ static void start(struct coordination_agent *a, const char *method, struct text 
                   struct peer_call **handle) {
   struct agent_call *call = mem_zalloc(1, sizeof *call);
   pthread_mutex_lock(&a->lock);
-  bool stopping = a->stopping;
-  a->calls += !stopping;
+  bool goes = !a->stopping && inside_enter(&a->calls);
   *call = (struct agent_call){a, a->turn, then};
   pthread_mutex_unlock(&a->lock);
-  if (stopping) {
+  if (!goes) {
     text_release(request);
     free(call);
     return;
@@ -306,7 +298,7 @@ void coordination_agent_told(struct coordination_agent *a, struct rpc_call *call
 
 struct telling {
   struct coordination_agent *agent;
-  atomic_int left; /* tasks that have not heard, and whoever tells them */
+  struct join heard; /* by each task, or not; and whoever tells them */
   char *source;
   shoal_status error;
   bool by_source, to_self;
@@ -317,8 +309,8 @@ struct report_call {
   char *task;
 };
 
-static void telling_unref(struct telling *t) {
-  if (atomic_fetch_sub(&t->left, 1) != 1) return;
+static void all_told(void *arg, shoal_status s) {
+  struct telling *t = arg;
   if (t->to_self) {
     leader_lose_task(t->agent->worker->collectives.tables, t->source, t->error);
     told_of(t->agent, t->source, status_copy(t->error));
@@ -339,8 +331,8 @@ static void report_over(void *arg, shoal_status s, struct rpc_body *body) {
   shoal_status_free(s);
   free(call->task);
   free(call);
-  telling_unref(t);
-  call_over(a);
+  join_part(&t->heard, NULL);
+  inside_leave(&a->calls);
 }
 
 /* What waits for a task that has left in order would wait in vain. */
@@ -373,13 +365,12 @@ static void tell_task(struct coordination_agent *a, const char *task, struct tel
   const char *address = s ? NULL : cluster_spec_find(a->worker->spec, d.job, d.task);
   shoal_status_free(s);
   pthread_mutex_lock(&a->lock);
-  bool goes = address && !a->stopping;
-  a->calls += goes;
+  bool goes = address && !a->stopping && inside_enter(&a->calls);
   pthread_mutex_unlock(&a->lock);
   if (!goes) return;
   struct report_call *call = mem_zalloc(1, sizeof *call);
   *call = (struct report_call){t, mem_strdup(task)};
-  atomic_fetch_add(&t->left, 1);
+  join_enter(&t->heard);
   struct peer *peer = peers_get(a->peers, task, address, true);
   peer_start(peer, SERVICE "ReportErrorToTask", report_message(t), deadline_after_ms(REPORT_MS), PEER_UNWATCHED, 0,
              NULL, report_over, call, NULL);
@@ -391,11 +382,11 @@ static void report(void *agent, const char *const *tasks, size_t n, const char *
   struct coordination_agent *a = agent;
   struct telling *t = mem_zalloc(1, sizeof *t);
   *t = (struct telling){.agent = a, .source = mem_strdup(source), .error = status_copy(error), .by_source = by_source};
-  atomic_init(&t->left, 1);
+  join_init(&t->heard, 1, all_told, t);
   for (size_t i = 0; i < n; i++) t->to_self |= !strcmp(tasks[i], a->task);
   for (size_t i = 0; i < n; i++)
     if (strcmp(tasks[i], a->task)) tell_task(a, tasks[i], t);
-  telling_unref(t);
+  join_part(&t->heard, NULL);
 }
 
 /* ---- beginning and end ---- */
@@ -409,7 +400,7 @@ struct coordination_agent *coordination_agent_new(struct worker *w, struct peers
   a->leader = mem_strdup(leader);
   a->incarnation = w->devices[0]->incarnation;
   pthread_mutex_init(&a->lock, NULL);
-  cond_init(&a->idle);
+  inside_init(&a->calls);
   describe_devices(w, &a->devices);
   if (!strcmp(leader, w->task)) {
     a->service = coordination_new(&(struct coordination_options){.spec = w->spec,
@@ -455,9 +446,7 @@ void coordination_agent_stop(struct coordination_agent *a) {
   }
   if (!again && registered) say_goodbye(a);
   if (a->peer && !again) peer_cancel_all(a->peer, STATUS(SHOAL_CANCELLED, "the server is stopping"));
-  pthread_mutex_lock(&a->lock);
-  while (a->calls) pthread_cond_wait(&a->idle, &a->lock);
-  pthread_mutex_unlock(&a->lock);
+  if (!again) inside_wait(&a->calls);
 }
 
 void coordination_agent_free(struct coordination_agent *a) {
@@ -468,7 +457,6 @@ void coordination_agent_free(struct coordination_agent *a) {
   shoal_status_free(a->news);
   text_release(&a->devices);
   pthread_mutex_destroy(&a->lock);
-  pthread_cond_destroy(&a->idle);
   free(a->leader);
   free(a);
 }

@@ -7,6 +7,7 @@
 
 #include "base/block.h"
 #include "base/clock.h"
+#include "base/inside.h"
 #include "base/latch.h"
 #include "rpc/loop.h"
 #include "runtime/run_cancel.h"
@@ -14,61 +15,64 @@
 struct server_place {
   char *target;
   struct master *master;
-  int inside; /* calls */
+  struct inside calls;
 };
 
 static struct {
   pthread_mutex_t lock;
-  pthread_cond_t left;
-  VEC(struct server_place) places; /* lock */
-} here = {.lock = PTHREAD_MUTEX_INITIALIZER, .left = PTHREAD_COND_INITIALIZER};
+  VEC(struct server_place *) places; /* lock */
+} here = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* NULL: it has none. */
 static struct server_place *place_of(const struct master *m) {
-  for (size_t i = 0; i < here.places.n; i++)
-    if (here.places.at[i].master == m) return &here.places.at[i];
-  return NULL;
+  struct server_place *found = NULL;
+  pthread_mutex_lock(&here.lock);
+  for (size_t i = 0; i < here.places.n && !found; i++)
+    if (here.places.at[i]->master == m) found = here.places.at[i];
+  pthread_mutex_unlock(&here.lock);
+  return found;
 }
 
 void in_process_add(const char *target, struct master *m) {
+  struct server_place *p = mem_zalloc(1, sizeof *p);
+  p->target = mem_strdup(target);
+  p->master = m;
+  inside_init(&p->calls);
   pthread_mutex_lock(&here.lock);
-  vec_push(&here.places, (struct server_place){mem_strdup(target), m, 0});
+  vec_push(&here.places, p);
   pthread_mutex_unlock(&here.lock);
 }
 
 void in_process_remove(struct master *m) {
-  pthread_mutex_lock(&here.lock);
   struct server_place *p = place_of(m);
-  if (p) p->target[0] = 0; /* nobody comes in any more */
-  while (p && p->inside) {
-    pthread_cond_wait(&here.left, &here.lock);
-    p = place_of(m); /* the list may have moved */
-  }
-  if (p) {
-    free(p->target);
-    *p = vec_pop(&here.places);
-    if (!here.places.n) vec_release(&here.places);
-  }
+  if (!p) return;
+  pthread_mutex_lock(&here.lock);
+  p->target[0] = 0; /* nobody comes in any more */
   pthread_mutex_unlock(&here.lock);
+  inside_wait(&p->calls);
+  pthread_mutex_lock(&here.lock);
+  size_t i = 0;
+  while (here.places.at[i] != p) i++;
+  here.places.at[i] = vec_last(&here.places);
+  here.places.n--;
+  if (!here.places.n) vec_release(&here.places);
+  pthread_mutex_unlock(&here.lock);
+  free(p->target);
+  free(p);
 }
 
 struct master *in_process_enter(const char *target) {
   pthread_mutex_lock(&here.lock);
   struct master *m = NULL;
   for (size_t i = 0; i < here.places.n && !m; i++) {
-    struct server_place *p = &here.places.at[i];
-    if (strcmp(p->target, target) != 0) continue;
-    p->inside++;
-    m = p->master;
+    struct server_place *p = here.places.at[i];
+    if (!strcmp(p->target, target) && inside_enter(&p->calls)) m = p->master;
   }
   pthread_mutex_unlock(&here.lock);
   return m;
 }
 
-void in_process_leave(struct master *m) {
-  pthread_mutex_lock(&here.lock);
-  if (--place_of(m)->inside == 0) pthread_cond_broadcast(&here.left);
-  pthread_mutex_unlock(&here.lock);
-}
+void in_process_leave(struct master *m) { inside_leave(&place_of(m)->calls); }
 
 /* ---- steps ---- */
 

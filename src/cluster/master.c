@@ -20,7 +20,7 @@ void master_init(struct master *m, const struct master_options *o, const struct 
   *m = (struct master){.server = *o, .own = *own};
   m->own.ops->get_status(&m->own, DEADLINE_NEVER, NULL, listed, NULL);
   pthread_mutex_init(&m->lock, NULL);
-  pthread_cond_init(&m->left, NULL);
+  inside_init(&m->alive);
   cancel_init(&m->ending);
   rpc_loop_hold(); /* compiled steps are begun on its threads */
 }
@@ -49,14 +49,11 @@ void master_close(struct master *m) {
 
 void master_release(struct master *m) {
   master_close(m);
-  pthread_mutex_lock(&m->lock);
-  while (m->alive) pthread_cond_wait(&m->left, &m->lock);
-  pthread_mutex_unlock(&m->lock);
+  inside_wait(&m->alive);
   rpc_loop_release();
   strmap_release(&m->sessions);
   worker_link_release(&m->own);
   cancel_release(&m->ending);
-  pthread_cond_destroy(&m->left);
   pthread_mutex_destroy(&m->lock);
 }
 
@@ -85,8 +82,9 @@ struct master_session *master_session_new(struct master *m, struct account *acco
   cancel_init(&s->ending);
   pthread_mutex_lock(&m->lock);
   s->number = ++m->made;
-  m->alive++;
   pthread_mutex_unlock(&m->lock);
+  bool open = inside_enter(&m->alive);
+  INVARIANT(10, open);
   return s;
 }
 
@@ -130,10 +128,7 @@ void master_session_unref(struct master_session *s) {
   free(s->half);
   free(s->task);
   free(s);
-  pthread_mutex_lock(&m->lock);
-  m->alive--;
-  pthread_cond_broadcast(&m->left);
-  pthread_mutex_unlock(&m->lock);
+  inside_leave(&m->alive);
 }
 
 /* ---- extending ---- */

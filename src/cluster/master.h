@@ -14,6 +14,7 @@
 #ifndef CLUSTER_MASTER_H
 #define CLUSTER_MASTER_H
 
+#include "base/inside.h"
 #include "base/join.h"
 #include "base/ref.h"
 #include "base/strand.h"
@@ -49,10 +50,9 @@ struct master {
   int64_t startup_timeout_ms;
   struct startup *startup; /* the server's; NULL: nobody to wait for */
   pthread_mutex_t lock;
-  pthread_cond_t left;        /* a session, or one in the making, is no more */
   struct strmap sessions;     /* lock: handle -> struct master_session * */
   struct creation *creations; /* lock: sessions in the making */
-  int alive;                  /* lock: sessions that are not freed */
+  struct inside alive;        /* sessions that are not freed */
   int64_t made;               /* lock: sessions, ever */
   bool closing;               /* lock */
   struct cancel ending;       /* what is still asked of other tasks when the server has waited long enough */

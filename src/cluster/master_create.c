@@ -17,6 +17,8 @@
 
 #include "base/alarm.h"
 #include "base/clock.h"
+#include "base/latch.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/ref.h"
 #include "cluster/master.h"
@@ -33,6 +35,7 @@ struct answer {
 struct creation {
   struct ref refs;              /* its own, the roll's while it asks, a stopper's */
   struct creation *prev, *next; /* master->lock */
+  struct latch *stopped;        /* master->lock: who waits for its end; NULL: nobody */
   struct master *master;
   struct account *account;
   uint64_t connection;
@@ -97,11 +100,14 @@ void creation_cancel(struct creation *k, shoal_status why) {
 
 void creations_stop(struct master *m) {
   VEC(struct creation *) all = {0};
+  struct latch stopped;
   pthread_mutex_lock(&m->lock);
   for (struct creation *k = m->creations; k; k = k->next) {
     ref_take(&k->refs);
+    k->stopped = &stopped;
     vec_push(&all, k);
   }
+  latch_init(&stopped, (int)all.n);
   pthread_mutex_unlock(&m->lock);
   for (size_t i = 0; i < all.n; i++) {
     shoal_status why = startup_late(m->startup); /* what ends the server ends its sessions */
@@ -109,9 +115,7 @@ void creations_stop(struct master *m) {
     creation_unref(all.at[i]);
   }
   vec_release(&all);
-  pthread_mutex_lock(&m->lock);
-  while (m->creations) pthread_cond_wait(&m->left, &m->lock);
-  pthread_mutex_unlock(&m->lock);
+  shoal_status_free(latch_finish(&stopped));
 }
 
 static void finish(struct creation *k, shoal_status s) {
@@ -128,12 +132,11 @@ static void finish(struct creation *k, shoal_status s) {
   }
   k->done(k->arg, s, s ? NULL : k->session->handle);
   pthread_mutex_lock(&m->lock);
-  if (k->prev) k->prev->next = k->next;
-  else m->creations = k->next;
-  if (k->next) k->next->prev = k->prev;
-  pthread_cond_broadcast(&m->left);
+  LIST_REMOVE(m->creations, k);
+  struct latch *stopped = k->stopped;
   pthread_mutex_unlock(&m->lock);
   creation_unref(k);
+  if (stopped) latch_done(stopped, NULL);
 }
 
 /* ---- the workers' halves ---- */
@@ -399,9 +402,7 @@ static void begin(void *arg) {
 void creation_begin(struct creation *k) {
   struct master *m = k->master;
   pthread_mutex_lock(&m->lock);
-  k->next = m->creations;
-  if (k->next) k->next->prev = k;
-  m->creations = k;
+  LIST_ADD(m->creations, k);
   bool closing = m->closing;
   pthread_mutex_unlock(&m->lock);
   shoal_status full = account_take(k->account, LIMIT_CREATIONS, 1);

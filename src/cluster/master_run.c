@@ -10,6 +10,7 @@
 #include "base/alarm.h"
 #include "base/block.h"
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/ref.h"
 #include "cluster/listing.h"
 #include "cluster/master.h"
@@ -77,9 +78,7 @@ struct rendezvous *step_run_rendezvous(struct step_run *r) {
 static struct step_run *unlink_run(struct step_run *r) {
   struct master_session *s = r->session;
   pthread_mutex_lock(&s->lock);
-  if (r->prev) r->prev->next = r->next;
-  else s->running = r->next;
-  if (r->next) r->next->prev = r->prev;
+  LIST_REMOVE(s->running, r);
   struct step_run *after = r->after;
   pthread_mutex_unlock(&s->lock);
   return after;
@@ -289,9 +288,7 @@ void step_run_begin(struct step_run *r) {
   join_init(&r->join, r->compiled->parts.n + 1, finish, r);
   pthread_mutex_lock(&s->lock);
   bool closed = s->closed;
-  r->next = s->running;
-  if (r->next) r->next->prev = r;
-  s->running = r;
+  LIST_ADD(s->running, r);
   pthread_mutex_unlock(&s->lock);
   if (closed) {
     finish(r, STATUS(SHOAL_CANCELLED, "Session has been closed."));

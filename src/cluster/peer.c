@@ -17,6 +17,8 @@
 #include "base/block.h"
 #include "base/clock.h"
 #include "base/cond.h"
+#include "base/inside.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/ref.h"
 #include "base/strmap.h"
@@ -40,7 +42,7 @@ struct peer_call {
   const char *method;
   int64_t step, started;
   const char *what; /* kept behind it */
-  bool unwatched;
+  bool unwatched, counted;
   struct rpc_pending *pending; /* one of these two; both when the fast path took over */
   struct fast_call *fast;      /* peer's lock, once the call has begun */
   bool cancelled;              /* peer's lock */
@@ -57,7 +59,6 @@ struct peer {
   struct peers *set;
   char *task, *address;
   struct rpc_channel *channel;
-  atomic_int active; /* calls whose done has not returned yet */
   pthread_mutex_t lock;
   struct peer_call *calls;    /* lock */
   int64_t heard;              /* lock: when it last answered anything */
@@ -86,7 +87,7 @@ struct peers {
   struct strmap all; /* lock: "TASK ADDRESS" -> struct peer * */
   pthread_t watcher;
   atomic_bool watching, stopping; /* changed with the lock held */
-  int questions;                  /* lock: status questions under way */
+  struct inside busy;             /* calls whose done has not returned yet, questions under way */
 };
 
 static void *watch(void *arg);
@@ -96,18 +97,12 @@ shoal_status peers_new(const struct rpc_tls *tls, int64_t timeout_ms, bool fast_
   struct peers *p = *out = mem_zalloc(1, sizeof *p);
   pthread_mutex_init(&p->lock, NULL);
   cond_init(&p->changed);
+  inside_init(&p->busy);
   ref_init(&p->refs, 1);
   p->tls = tls;
   p->fast_path = fast_path;
   p->timeout_ns = (timeout_ms > 0 ? timeout_ms : 10000) * 1000000;
   return NULL;
-}
-
-static bool waiting(const struct peers *p) {
-  void *e;
-  for (size_t i = 0; strmap_next(&p->all, &i, NULL, &e);)
-    if (atomic_load(&((struct peer *)e)->active)) return true;
-  return false;
 }
 
 static void set_unref(struct peers *p) {
@@ -164,10 +159,10 @@ void peers_free(struct peers *p) {
   list_peers(p, &all);
   for (size_t i = 0; i < all.n; i++) peer_cancel_all(all.at[i], STATUS(SHOAL_CANCELLED, "this task is stopping"));
   pthread_mutex_lock(&p->lock);
-  while (p->questions || waiting(p)) pthread_cond_wait(&p->changed, &p->lock);
   bool watching = p->watching;
   pthread_mutex_unlock(&p->lock);
-  if (watching) pthread_join(p->watcher, NULL);
+  if (watching) pthread_join(p->watcher, NULL); /* it asks questions */
+  inside_wait(&p->busy);
   for (size_t i = 0; i < all.n; i++) {
     if (all.at[i]->kept) peer_unref(all.at[i]);
     peer_unref(all.at[i]);
@@ -235,9 +230,7 @@ static shoal_status decorate(const struct peer_call *c, shoal_status s) {
 /* The answer has come: the call is in nobody's list any more. */
 static void call_answered(struct peer_call *c, shoal_code code) {
   pthread_mutex_lock(&c->peer->lock);
-  if (c->prev) c->prev->next = c->next;
-  else c->peer->calls = c->next;
-  if (c->next) c->next->prev = c->prev;
+  LIST_REMOVE(c->peer->calls, c);
   if (code != SHOAL_UNAVAILABLE && code != SHOAL_CANCELLED && code != SHOAL_DEADLINE_EXCEEDED) {
     c->peer->heard = clock_ns();
     c->peer->silent = false;
@@ -247,13 +240,7 @@ static void call_answered(struct peer_call *c, shoal_code code) {
 
 /* Only now is the call over for whoever waits to free the set. */
 static void call_over(struct peer_call *c) {
-  struct peers *set = c->peer->set;
-  atomic_fetch_sub(&c->peer->active, 1);
-  if (atomic_load(&set->stopping)) {
-    pthread_mutex_lock(&set->lock);
-    pthread_cond_broadcast(&set->changed);
-    pthread_mutex_unlock(&set->lock);
-  }
+  if (c->counted) inside_leave(&c->peer->set->busy);
   peer_call_unref(c); /* with it the peer, and with that the set, may go */
 }
 
@@ -277,10 +264,8 @@ static struct peer_call *call_new(struct peer *p, const char *method, int64_t st
   c->what = what ? memcpy(c + 1, what, n) : NULL;
   c->arg = arg;
   if (handle) *handle = c;
-  c->next = p->calls;
-  if (c->next) c->next->prev = c;
-  p->calls = c;
-  atomic_fetch_add(&p->active, 1);
+  LIST_ADD(p->calls, c);
+  c->counted = inside_enter(&p->set->busy);
   ref_take(&p->refs);
   return c;
 }
@@ -618,9 +603,7 @@ static void on_status(void *arg, shoal_status s, struct rpc_body *body) {
   p->silent = code == SHOAL_UNAVAILABLE || code == SHOAL_DEADLINE_EXCEEDED;
   p->asked = false;
   pthread_mutex_unlock(&p->lock);
-  pthread_mutex_lock(&set->lock);
-  if (--set->questions == 0) pthread_cond_broadcast(&set->changed);
-  pthread_mutex_unlock(&set->lock);
+  inside_leave(&set->busy);
   peer_unref(p);
   free(q);
 }
@@ -656,7 +639,7 @@ static void *watch(void *arg) {
     for (size_t i = 0; strmap_next(&set->all, &i, NULL, &e);) {
       if (!overdue(e, now)) continue;
       ref_take(&((struct peer *)e)->refs);
-      set->questions++;
+      inside_enter(&set->busy);
       vec_push(&due, e);
     }
     if (due.n) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "cluster/listing.h"
 #include "cluster/worker.h"
 #include "rpc/loop.h"
@@ -17,9 +18,7 @@ static void finish(void *arg, shoal_status s) {
   struct step *step = &r->run.step;
   if (clock_ns() - r->started > SLOW_NS) atomic_store(&r->graph->slow, true);
   pthread_mutex_lock(&w->lock);
-  if (r->prev) r->prev->next = r->next;
-  else w->runs = r->next;
-  if (r->next) r->next->prev = r->prev;
+  LIST_REMOVE(w->runs, r);
   pthread_cond_broadcast(&w->idle);
   pthread_mutex_unlock(&w->lock);
   if (r->bound) step_rendezvous_unbind(step->rendezvous);
@@ -49,10 +48,7 @@ void worker_run_start(struct graph_run *r) {
         step_rendezvous_bind(step->rendezvous, &r->session->names, atomic_load(&r->session->connection), step->stats);
   r->bound = step->rendezvous && !taken;
   pthread_mutex_lock(&w->lock);
-  r->prev = NULL;
-  r->next = w->runs;
-  if (r->next) r->next->prev = r;
-  w->runs = r;
+  LIST_ADD(w->runs, r);
   pthread_mutex_unlock(&w->lock);
   if (taken) {
     finish(r, taken);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/device_name.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/strmap.h"
 #include "base/vec.h"
@@ -294,10 +295,7 @@ static void remove_member(struct leader *l, struct leader_roll *r, struct roll_m
 static void wait_in(struct leader_roll *r, struct leader_wait *w, struct roll_member *m) {
   w->roll = r;
   w->member = m;
-  w->prev = NULL;
-  w->next = r->waiting;
-  if (r->waiting) r->waiting->prev = w;
-  r->waiting = w;
+  LIST_ADD(r->waiting, w);
   m->waits++;
 }
 
@@ -307,9 +305,7 @@ bool leader_leave(struct leader *l, struct leader_wait *w, struct text *why) {
   if (r) {
     if (why) text_addf(why, "%zu of %d members came:", r->members.n, r->size);
     for (size_t i = 0; why && i < MIN(r->members.n, 16); i++) text_addf(why, " %s", r->members.at[i]->device);
-    if (w->prev) w->prev->next = w->next;
-    else r->waiting = w->next;
-    if (w->next) w->next->prev = w->prev;
+    LIST_REMOVE(r->waiting, w);
     w->roll = NULL;
     if (!--w->member->waits) remove_member(l, r, w->member);
     if (!r->members.n) roll_drop(l, r);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/vec.h"
@@ -73,10 +74,7 @@ static void enter(struct device_memory *m, const char *who, int64_t bytes, struc
   size_t n = strlen(who), most = sizeof piece->who - 1;
   memcpy(piece->who, who + (n > most ? n - most : 0), MIN(n, most) + 1);
   piece->bytes = bytes;
-  piece->prev = NULL;
-  piece->next = m->pieces;
-  if (m->pieces) m->pieces->prev = piece;
-  m->pieces = piece;
+  LIST_ADD(m->pieces, piece);
   m->used += bytes;
 }
 
@@ -129,9 +127,7 @@ shoal_status device_memory_none(struct device_memory *m, const char *device, int
 
 void device_memory_give(struct device_memory *m, struct device_piece *piece) {
   pthread_mutex_lock(&m->lock);
-  if (piece->prev) piece->prev->next = piece->next;
-  else m->pieces = piece->next;
-  if (piece->next) piece->next->prev = piece->prev;
+  LIST_REMOVE(m->pieces, piece);
   m->used -= piece->bytes;
   pthread_mutex_unlock(&m->lock);
 }

@@ -9,6 +9,7 @@
 
 #include "base/block.h"
 #include "base/latch.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "graph/lower.h"
 #include "graph/place.h"
@@ -107,11 +108,7 @@ static shoal_status local_extend(shoal_session *base, struct shoal_graph *g) {
 shoal_status local_session_enter(struct local_session *s, struct local_run *r) {
   pthread_mutex_lock(&s->runs_lock);
   shoal_status status = s->closed ? STATUS(SHOAL_CANCELLED, "Session has been closed.") : NULL;
-  if (!status) {
-    r->next = s->runs;
-    if (s->runs) s->runs->prev = r;
-    s->runs = r;
-  }
+  if (!status) LIST_ADD(s->runs, r);
   pthread_mutex_unlock(&s->runs_lock);
   return status;
 }
@@ -119,9 +116,7 @@ shoal_status local_session_enter(struct local_session *s, struct local_run *r) {
 void local_session_leave(struct local_session *s, struct local_run *r) {
   pthread_mutex_lock(&s->runs_lock);
   while (r->in_use) pthread_cond_wait(&s->runs_idle, &s->runs_lock);
-  if (r->prev) r->prev->next = r->next;
-  else s->runs = r->next;
-  if (r->next) r->next->prev = r->prev;
+  LIST_REMOVE(s->runs, r);
   pthread_mutex_unlock(&s->runs_lock);
 }
 

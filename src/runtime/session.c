@@ -19,17 +19,13 @@
 void session_init(shoal_session *s, const struct session_ops *ops) {
   s->ops = ops;
   atomic_init(&s->closing, false);
-  latch_init(&s->left, 1);
-  join_init(&s->users, 1, latch_done, &s->left);
+  inside_init(&s->calls);
 }
 
-void session_release(shoal_session *s) {
-  join_part(&s->users, NULL);
-  shoal_status_free(latch_finish(&s->left));
-}
+void session_release(shoal_session *s) { inside_wait(&s->calls); }
 
 shoal_status session_enter(shoal_session *s) {
-  if (!atomic_load(&s->closing) && join_enter(&s->users)) return NULL;
+  if (!atomic_load(&s->closing) && inside_enter(&s->calls)) return NULL;
   return STATUS(SHOAL_CANCELLED, "Session has been closed.");
 }
 
@@ -39,7 +35,7 @@ shoal_status session_leave(shoal_session *s, shoal_status e) {
     shoal_status_free(e);
     e = STATUS(SHOAL_CANCELLED, "Session was closed while the step was running");
   }
-  join_part(&s->users, NULL);
+  inside_leave(&s->calls);
   return e;
 }
 
@@ -68,7 +64,7 @@ shoal_status shoal_session_close(shoal_session *s) {
   atomic_store(&s->closing, true);
   shoal_status e = s->ops->end(s);
   session_release(s); /* waits for who is inside */
-  INVARIANT(10, !join_enter(&s->users));
+  INVARIANT(10, !inside_enter(&s->calls));
   s->ops->free(s);
   return e;
 }

@@ -3,8 +3,7 @@
 #ifndef RUNTIME_SESSION_OPS_H
 #define RUNTIME_SESSION_OPS_H
 
-#include "base/join.h"
-#include "base/latch.h"
+#include "base/inside.h"
 #include "base/text.h"
 #include "graph/prune.h"
 #include "shoal/devices.h"
@@ -32,8 +31,7 @@ struct session_ops {
 
 struct shoal_session {
   const struct session_ops *ops;
-  struct join users;   /* who is inside, and the session until it is closed */
-  struct latch left;   /* told when nobody is */
+  struct inside calls; /* of all threads */
   atomic_bool closing; /* nobody comes in any more */
 };
 

@@ -11,6 +11,7 @@
  * by that alone. */
 #include <stdlib.h>
 
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/ref.h"
 #include "base/vec.h"
@@ -85,18 +86,12 @@ static int bin_of(size_t size) {
 }
 
 static void bin_put(struct cuda_memory *m, struct cuda_chunk *k) {
-  struct cuda_chunk **head = &m->bins[bin_of(k->size)];
   k->is_free = true;
-  k->prev = NULL;
-  k->next = *head;
-  if (*head) (*head)->prev = k;
-  *head = k;
+  LIST_ADD(m->bins[bin_of(k->size)], k);
 }
 
 static void bin_take(struct cuda_memory *m, struct cuda_chunk *k) {
-  if (k->prev) k->prev->next = k->next;
-  else m->bins[bin_of(k->size)] = k->next;
-  if (k->next) k->next->prev = k->prev;
+  LIST_REMOVE(m->bins[bin_of(k->size)], k);
   k->is_free = false;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/block.h"
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/vec.h"
@@ -179,10 +180,7 @@ static void sender_closed(struct fast_conn *base) {
   sender_drop_held(c);
   struct fast_server *s = c->server;
   pthread_mutex_lock(&s->lock);
-  if (c->prev) c->prev->next = c->next;
-  else if (s->conns == c) s->conns = c->next;
-  if (c->next) c->next->prev = c->prev;
-  c->prev = c->next = NULL;
+  LIST_REMOVE(s->conns, c);
   pthread_mutex_unlock(&s->lock);
   budget_give(rpc_budget(RPC_MAX_FAST_CONNECTIONS), 1);
 }
@@ -232,9 +230,7 @@ static void accept_conn(struct fast_server *s, int fd, bool is_local) {
   pthread_mutex_lock(&s->lock);
   bool stopped = s->stopped;
   turn_out_strangers(s);
-  c->next = s->conns;
-  if (c->next) c->next->prev = c;
-  s->conns = c;
+  LIST_ADD(s->conns, c);
   fast_conn_start(&c->conn, &sender_ops, fd, s->secret, from);
   pthread_mutex_unlock(&s->lock);
   if (stopped) fast_conn_shut(&c->conn);

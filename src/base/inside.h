@@ -11,6 +11,7 @@
 #ifndef BASE_INSIDE_H
 #define BASE_INSIDE_H
 
+#include "base/inside.h"
 #include "base/join.h"
 #include "base/latch.h"
 
@@ -25,6 +26,8 @@ static inline void inside_init(struct inside *i) {
 }
 
 static inline bool inside_enter(struct inside *i) { return join_enter(&i->join); }
+
+static inline bool inside_has_any(const struct inside *i) { return join_has_others(&i->join); }
 
 static inline void inside_leave(struct inside *i) { join_part(&i->join, NULL); }
 

@@ -11,6 +11,7 @@
 #include "graph/import.h"
 #include "graph/lower.h"
 #include "rpc/loop.h"
+#include "runtime/run_cancel.h"
 
 enum { GOODBYE_MS = 1000 }; /* how long a server that stops waits for other tasks to forget its sessions */
 
@@ -243,6 +244,7 @@ static void steps_ended(struct master_session *s, void *arg) { master_delete_hal
 void master_close_session(struct master *m, const char *handle, master_done done, void *arg) {
   pthread_mutex_lock(&m->lock);
   struct master_session *s = strmap_remove(&m->sessions, handle);
+  bool stopping = m->closing;
   pthread_mutex_unlock(&m->lock);
   if (!s) {
     done(arg, STATUS(SHOAL_ABORTED, "Session %s is not found. Possibly, this master has restarted.", handle));
@@ -250,7 +252,9 @@ void master_close_session(struct master *m, const char *handle, master_done done
   }
   struct closing *k = mem_alloc(sizeof *k);
   *k = (struct closing){s, done, arg};
-  step_runs_stop(s, steps_ended, k);
+  shoal_status why =
+      stopping ? STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->server.task) : run_closed_status();
+  step_runs_stop(s, why, steps_ended, k);
 }
 
 static void swept(void *arg, shoal_status s) { shoal_status_free(s); }

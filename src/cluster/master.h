@@ -220,8 +220,10 @@ struct step_run *step_run_new(struct master_session *s, struct compiled *c, cons
 void step_run_begin(struct step_run *r);
 void step_run_cancel(struct step_run *r, shoal_status why);
 void step_run_unref(struct step_run *r);
-/* For closing: no step begins any more, those that run are cancelled; then(s, arg) when all have ended. */
-void step_runs_stop(struct master_session *s, void (*then)(struct master_session *s, void *arg), void *arg);
+/* For closing: no step begins any more, those that run are cancelled with why (consumed); then(s, arg) when all have
+ * ended. */
+void step_runs_stop(struct master_session *s, shoal_status why, void (*then)(struct master_session *s, void *arg),
+                    void *arg);
 /* For partial runs: the step's rendezvous (kept by the run), and a client's ends of it. */
 struct rendezvous *step_run_rendezvous(struct step_run *r);
 struct cancel *step_run_cancellation(struct step_run *r);

@@ -329,7 +329,8 @@ static void start_parts(struct step_run *r) {
   join_part(&r->join, NULL);
 }
 
-void step_runs_stop(struct master_session *s, void (*then)(struct master_session *s, void *arg), void *arg) {
+void step_runs_stop(struct master_session *s, shoal_status why, void (*then)(struct master_session *s, void *arg),
+                    void *arg) {
   VEC(struct step_run *) runs = {0};
   pthread_mutex_lock(&s->lock);
   s->closed = true;
@@ -340,10 +341,10 @@ void step_runs_stop(struct master_session *s, void (*then)(struct master_session
   pthread_mutex_unlock(&s->lock);
   cancel_start(&s->ending, STATUS(SHOAL_CANCELLED, "Session has been closed."));
   for (size_t i = 0; i < runs.n; i++) {
-    cancel_start(&runs.at[i]->cancel,
-                 STATUS(SHOAL_CANCELLED, "Step was cancelled by an explicit call to `Session::Close()`."));
+    cancel_start(&runs.at[i]->cancel, status_copy(why));
     step_run_unref(runs.at[i]);
   }
+  shoal_status_free(why);
   vec_release(&runs);
   pthread_mutex_lock(&s->lock);
   s->idle = then;

@@ -532,8 +532,7 @@ static void remote_interrupt(shoal_session *base) {
 static shoal_status remote_end(shoal_session *base) {
   struct remote_session *s = self(base);
   shoal_status err = atomic_load(&s->interrupted) ? NULL : close_there(s, deadline_of(s, NULL));
-  if (join_has_others(&base->users))
-    peer_cancel_all(s->master, STATUS(SHOAL_CANCELLED, "Session was closed while the step was running"));
+  if (inside_has_any(&base->calls)) peer_cancel_all(s->master, run_closed_status());
   return err;
 }
 

@@ -313,7 +313,7 @@ static void local_interrupt(shoal_session *base) {
   for (struct local_run *r; (r = next_to_interrupt(s));) {
     r->interrupted = r->in_use = true;
     pthread_mutex_unlock(&s->runs_lock);
-    cancel_start(&r->cancel, STATUS(SHOAL_CANCELLED, "Session was closed while the step was running"));
+    cancel_start(&r->cancel, run_closed_status());
     pthread_mutex_lock(&s->runs_lock);
     r->in_use = false;
     pthread_cond_broadcast(&s->runs_idle);

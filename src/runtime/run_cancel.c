@@ -10,6 +10,10 @@ bool (*run_cancel_asks(void))(void) { return current ? cancelled : NULL; }
 
 shoal_status run_cancel_status(void) { return STATUS(SHOAL_CANCELLED, "the step was cancelled by shoal_async_cancel"); }
 
+shoal_status run_closed_status(void) {
+  return STATUS(SHOAL_CANCELLED, "Step was cancelled by an explicit call to `Session::Close()`.");
+}
+
 shoal_status run_cancel_outcome(struct cancel *c, shoal_status e) {
   if (!e || shoal_status_code(e) != SHOAL_CANCELLED) return e;
   shoal_status why = cancel_reason(c);

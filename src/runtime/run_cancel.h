@@ -12,6 +12,8 @@ void run_cancel_set(struct cancel *c);
 bool (*run_cancel_asks(void))(void);
 /* What a step that was cancelled so ends with. */
 shoal_status run_cancel_status(void);
+/* And what one ends with whose session was closed, in TensorFlow's words. */
+shoal_status run_closed_status(void);
 /* How what stood under c ended, whoever cancelled it: by e (consumed), but where e says no more than that something was
  * cancelled, by the reason. */
 shoal_status run_cancel_outcome(struct cancel *c, shoal_status e);

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/text.h"
+#include "runtime/run_cancel.h"
 #include "runtime/session_ops.h"
 
 void session_init(shoal_session *s, const struct session_ops *ops) {
@@ -33,7 +34,7 @@ shoal_status session_leave(shoal_session *s, shoal_status e) {
   if (e && atomic_load(&s->closing) && shoal_status_code(e) != SHOAL_CANCELLED) {
     LOGD("after the session was closed: %s", shoal_status_message(e));
     shoal_status_free(e);
-    e = STATUS(SHOAL_CANCELLED, "Session was closed while the step was running");
+    e = run_closed_status();
   }
   inside_leave(&s->calls);
   return e;

@@ -5,6 +5,7 @@
 
 #include "base/given.h"
 #include "base/latch.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
 #include "runtime/run_cancel.h"
@@ -27,7 +28,8 @@ static void *run(void *arg) {
   shoal_status e = cancel_started(&a->cancel) ? run_cancel_status() : step_run(&a->step, a->session);
   run_cancel_set(NULL);
   if (e && cancel_started(&a->cancel)) {
-    shoal_status_free(e); /* only a consequence */
+    LOGD("after the step was cancelled: %s", shoal_status_message(e)); /* only a consequence, most of the time */
+    shoal_status_free(e);
     e = run_cancel_status();
   }
   latch_done(&a->ended, session_leave(a->session, e));

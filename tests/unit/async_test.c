@@ -178,6 +178,23 @@ static void closed_under_them(const struct model *m, shoal_session *s) {
   ASSERT_FAILS(caller.said, SHOAL_CANCELLED, "lose");
 }
 
+/* A server that stops ends the steps in it, and says so: nobody has closed their session. */
+static void stopped_under_it(const char *target) {
+  struct model m = build();
+  shoal_session *s;
+  shoal_async *a;
+  float y;
+  ASSERT_OK(shoal_session_open(m.g, SHOAL_OPTIONS(shoal_session_options, .target = target), &s));
+  ASSERT_OK(shoal_run_async(s, NULL, SHOAL_NO_FEEDS, SHOAL_FETCH(m.never, &y), NULL, &a));
+  assert_false(shoal_async_done(a, 200));
+  shoal_server_stop(server);
+  assert_true(shoal_async_done(a, PATIENCE_MS));
+  ASSERT_FAILS(shoal_async_wait(a), SHOAL_UNAVAILABLE, "the server /job:w/replica:0/task:0 is stopping");
+  shoal_async_free(a);
+  shoal_status_free(shoal_session_close(s));
+  shoal_graph_free(m.g);
+}
+
 static void all(const char *target, const char *task) {
   struct model m = build();
   shoal_session *s;
@@ -204,7 +221,7 @@ static void at_servers(void **state) {
   snprintf(other, sizeof other, "grpc://localhost%s", port);
   assert_string_not_equal(target, other);
   all(other, "/job:w/replica:0/task:0");
-  shoal_server_stop(server);
+  stopped_under_it(target);
 }
 
 RUN_TESTS(cmocka_unit_test(in_this_process), cmocka_unit_test(at_servers))

@@ -20,6 +20,9 @@
 #include "base/given.h"
 #include "base/mem.h"
 #include "base/vec.h"
+#include "graph/builder.h"
+#include "graph/function_define.h"
+#include "graph/given.h"
 #include "graph/gradient.h"
 #include "graph/op_register.h"
 #include "graph/shape_fn.h"
@@ -324,21 +327,29 @@ shoal_out shoal_op_gradient_of(shoal_op_gradient *c, int i) {
   return i >= 0 && i < g->node->n_out ? grad_dy(g, i) : (shoal_out){0};
 }
 
-static shoal_status check_gradient(const struct shoal_node *n, int i, shoal_out gradient) {
+static shoal_status check_gradient(const struct grad_ctx *c, int i, shoal_out gradient) {
+  const struct shoal_node *n = c->node;
   if (i < 0 || i >= n->n_in) return INVALID("%s has no input %d to give a gradient to", n->op->name, i);
   if (!gradient.node) return NULL;
+  if (!graph_has(c->g, gradient.node))
+    return INVALID("%s: the gradient of input %d is of another graph", n->op->name, i);
   if (gradient.index < 0 || gradient.index >= gradient.node->n_out)
     return INVALID("%s: the gradient of input %d is output %d of %s, which has %d", n->op->name, i, gradient.index,
                    gradient.node->name, gradient.node->n_out);
   shoal_dtype is = dtype_base(gradient.node->out_types[gradient.index]), wanted = dtype_base(n->in_types[i]);
-  if (is == wanted) return NULL;
-  return INVALID("%s: the gradient of input %d is %s, and the input %s", n->op->name, i, dtype_tf_name(is),
-                 dtype_tf_name(wanted));
+  if (is != wanted)
+    return INVALID("%s: the gradient of input %d is %s, and the input %s", n->op->name, i, dtype_tf_name(is),
+                   dtype_tf_name(wanted));
+  struct shape mine = out_shape(n->in[i]), given = out_shape(gradient);
+  if (shape_compatible(&mine, &given)) return NULL;
+  return INVALID("%s: the gradient of input %d has shape %s, and the input %s", n->op->name, i, shape_str(&given),
+                 shape_str(&mine));
 }
 
 void shoal_op_gradient_set(shoal_op_gradient *c, int i, shoal_out gradient) {
   struct grad_ctx *g = gradient_of(c);
-  shoal_status e = check_gradient(g->node, i, gradient);
+  gradient = function_see(g->g, gradient); /* in a function's body: what is taken from around it */
+  shoal_status e = check_gradient(g, i, gradient);
   if (e) graph_fail(g->g, e);
   else grad_set(g, i, gradient);
 }

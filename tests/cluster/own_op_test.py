@@ -191,8 +191,60 @@ def mistaken():
                     assert said in str(e), e
 
 
+# What an op's gradient is set to, and what the graph is told.
+WRONG_SLOPES = [
+    ("shoal_constant_float(shoal_op_gradient_graph(c), 1)", "the gradient of input 0 has shape [], and the input [3]"),
+    ("elsewhere()", "the gradient of input 0 is of another graph"),
+]
+SLOPES = """#include <shoal/shoal.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+  shoal_status e = shoal_load_ops(argv[1]);
+  if (e) return fprintf(stderr, "%s", shoal_status_message(e)), 1;
+  shoal_graph *g = shoal_graph_new();
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(3), "x");
+  shoal_builder *b = shoal_build(g, argv[2], "y");
+  shoal_build_input(b, x);
+  shoal_out y = shoal_build_end_out(b);
+  shoal_gradient dx;
+  shoal_gradients(g, &y, 1, &x, 1, NULL, &dx);
+  printf("%s\\n", shoal_status_message(shoal_graph_error(g)));
+  shoal_graph_free(g);
+  return argc != 3;
+}
+"""
+
+
+def wrong_slopes():
+    source = """#include <shoal/shoal.h>
+#include <shoal/op.h>
+static shoal_graph *other;
+static shoal_out elsewhere(void) { if (!other) other = shoal_graph_new(); return shoal_constant_float(other, 1); }
+static shoal_status nothing(shoal_op_run *r, void *state) { (void)r; (void)state; return NULL; }
+static const shoal_op_kernel kernels[] = {{.device = "CPU", .run = nothing}};
+"""
+    rows = ""
+    for i, (slope, _) in enumerate(WRONG_SLOPES):
+        source += ("static shoal_status back%d(shoal_op_gradient *c) { (void)elsewhere; "
+                   "shoal_op_gradient_set(c, 0, %s); return NULL; }\n" % (i, slope))
+        rows += ('{.name = "Wrong%d", .in = "x: float", .out = "y: float", .shape = shoal_op_same_shape, .grad = back%d, '
+                 '.kernels = kernels, .n_kernels = 1},' % (i, i))
+    with tempfile.TemporaryDirectory() as folder:
+        path = built(source + "static const shoal_op_row rows[] = {%s};\nSHOAL_OP_LIBRARY(rows);" % rows,
+                     os.path.join(folder, "wrong.so"))
+        program = os.path.join(folder, "slopes")
+        p = subprocess.run(["cc", "-x", "c", "-", "-o", program, "-I", f"{ROOT}/include", "-I", f"{BUILD}/gen/include",
+                            "-L", BUILD, "-lshoal", f"-Wl,-rpath,{BUILD}"], input=SLOPES, text=True,
+                           capture_output=True, check=False)
+        assert p.returncode == 0, p.stderr
+        for i, (_, said) in enumerate(WRONG_SLOPES):
+            p = run(program, path, f"Wrong{i}")
+            assert p.returncode == 0 and said in p.stdout, (said, p)
+
+
 TESTS = [("from C, in a process", in_c), ("from TensorFlow's client, and from C, on a cluster", from_tensorflow),
-         ("libraries that are refused", refused), ("kernels with mistakes in them", mistaken)]
+         ("libraries that are refused", refused), ("kernels with mistakes in them", mistaken),
+         ("gradients with mistakes in them", wrong_slopes)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

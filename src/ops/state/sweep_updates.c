@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "device/device.h"
 #include "ops/state/swept.h"
 
 enum { GRAIN = 1 << 18 }; /* elements */
@@ -29,7 +30,7 @@ shoal_status swept_init(struct kernel_init *ki, const struct op *op, const uint8
   like.n_in = op->n_in;
   like.in_types = (uint8_t *)(uintptr_t)types;
   const struct kernel_def *def;
-  TRY(kernel_find(&like, "CPU", &def));
+  TRY(kernel_find(&like, device_type_host()->name, &def));
   if (!def->run) return INVALID("%s cannot be swept", op->name);
   *out = *ki->kernel;
   out->op = op;

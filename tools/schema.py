@@ -4,8 +4,8 @@ nothing uses, and what means something to many is read and written in one file (
 
   tools/schema.py [FILE...]     FILEs are looked at for bare numbers alone; default: all of src/
 
-A message is used when the code has one of its fields by name, when a descriptor of it is looked up (protobuf-c's, of
-types that DecodeProto knows and of graphs as text), or when a used one holds it.
+A message is used when the code has one of its fields by name, or one that holds it; or when a descriptor of it, or of
+one that holds it, is looked up (protobuf-c's, of types that DecodeProto knows and of messages as text).
 """
 import glob
 import os
@@ -19,7 +19,7 @@ BARE = [(re.compile(r"\b(wire_(add_\w+|open|find_tag|tag)|message_(int|bytes|str
         (re.compile(r"\d+ << 3 \| WIRE_"), "a tag put together by hand")]
 # Messages with one reader and one writer, in one file: the others ask it.
 HOMES = {"src/runtime/session_config.c": ["ConfigProto", "GPUOptions", "GraphOptions", "RewriterConfig"]}
-WORD = re.compile(r"(message|enum|oneof) (\w+) *\{|(\})|(?:map<\w+, *([\w.]+)>|(?:repeated )?([\w.]+)) \w+ = \d")
+WORD = re.compile(r"(message|enum|oneof) (\w+) *\{|(\})|(?:map<\w+, *([\w.]+)>|(?:repeated )?([\w.]+)) (\w+) = \d")
 SWITCH = re.compile(r"switch \([^()]*(?:\.|->)(?:number|tag)\) \{((?:[^{}]|\{[^{}]*\})*)\}")
 
 
@@ -29,20 +29,20 @@ def read(path):
 
 
 def messages():
-    """{name in C: (file, names of types its fields have)}, of all .proto files; enums have no fields."""
+    """{name in C: (file, {field: name of its type})}, of all .proto files; enums have no fields."""
     found = {}
     for path in sorted(glob.glob(os.path.join(ROOT, "src/proto/*.proto"))):
         scope = []
         for word in WORD.finditer(re.sub(r"//.*", "", read(path))):
-            kind, name, end, value, one = word.groups()
+            kind, name, end, value, one, field = word.groups()
             if kind:
                 scope.append(name if kind == "message" else None)
                 if kind == "message":
-                    found["_".join(s for s in scope if s)] = (os.path.basename(path), [])
+                    found["_".join(s for s in scope if s)] = (os.path.basename(path), {})
             elif end:
                 scope.pop()
             elif any(scope):
-                found["_".join(s for s in scope if s)][1].append((value or one).replace(".", "_"))
+                found["_".join(s for s in scope if s)][1][field] = (value or one).replace(".", "_")
     return found
 
 
@@ -55,15 +55,21 @@ def unused(code):
     words = set(re.findall(r"\b(?:put_|find_|begin_)?([A-Z]\w*_\w+)", code))
     looked_up = {d.removeprefix("serving__").replace("__", "_")
                  for d in re.findall(r"\btensorflow__(\w+?)__descriptor\b", code)}
-    todo = [m for m in known if snake(m) in looked_up or any(w.startswith(m + "_") for w in words)]
+    def of_type(t):
+        return [k for k in known if k == t or k.endswith("_" + t) or t.endswith("_" + k)]
+
+    todo = [m for m in known if snake(m) in looked_up]  # whose fields are found while running
     used = set()
     while todo:
         m = todo.pop()
         if m in used:
             continue
         used.add(m)
-        for t in known[m][1]:
-            todo += [k for k in known if k == t or k.endswith("_" + t) or t.endswith("_" + k)]
+        for t in known[m][1].values():
+            todo += of_type(t)
+    used |= {m for m in known if any(w.startswith(m + "_") for w in words)}
+    words |= {w.removesuffix("_n") for w in words}  # put_M_FIELD_n
+    used |= {k for m in known for field, t in known[m][1].items() if f"{m}_{field}" in words for k in of_type(t)}
     holders = {m for m in known for u in used if u.startswith(m + "_")}  # of a nested one
     return [(known[m][0], m) for m in known if m not in used | holders]
 

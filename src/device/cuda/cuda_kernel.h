@@ -1,7 +1,7 @@
 /* What the cards' kernels share on the host's side: finding their function, launching it over their arguments.
  *
- * A family is a file kernels_NAME.c with a table of ops, and the .cu file of its functions. Functions are called by the
- * op's name and the type: AddV2_f32. */
+ * A family is a file kernels_NAME.c with a table of ops, cuda_NAME_kernels, which the build gathers, and the .cu file
+ * of its functions. Functions are called by the op's name and the type: AddV2_f32. */
 #ifndef DEVICE_CUDA_CUDA_KERNEL_H
 #define DEVICE_CUDA_CUDA_KERNEL_H
 
@@ -16,11 +16,7 @@
  * there. */
 #define CUDA_ARITHMETIC (DT_FLOATING | DT(INT64))
 
-extern const struct device_kernels cuda_joined_kernels[], cuda_onto_kernels[];
-extern const struct device_kernels cuda_elementwise_kernels[], cuda_reduce_kernels[], cuda_softmax_kernels[],
-    cuda_training_kernels[], cuda_matmul_kernels[], cuda_fused_kernels[], cuda_conv_kernels[], cuda_pool_kernels[],
-    cuda_norm_kernels[], cuda_rows_kernels[], cuda_random_kernels[], cuda_arrays_kernels[],
-    cuda_layers_kernels[], cuda_attention_kernels[], cuda_small_kernels[];
+extern const struct device_kernels *const cuda_families[]; /* NULL at the end */
 
 enum { CUDA_BLOCK = 256 };
 

@@ -3,16 +3,9 @@
 
 #include "device/cuda/cuda_kernel.h"
 
-static const struct device_kernels *const families[] = {
-    cuda_joined_kernels,      cuda_onto_kernels, /* of many values at once; what is added to a product */
-    cuda_elementwise_kernels, cuda_reduce_kernels, cuda_softmax_kernels, cuda_training_kernels, cuda_matmul_kernels,
-    cuda_fused_kernels,       cuda_conv_kernels,   cuda_pool_kernels,    cuda_norm_kernels,     cuda_rows_kernels,
-    cuda_random_kernels,      cuda_arrays_kernels, cuda_layers_kernels,  cuda_attention_kernels,
-    cuda_small_kernels};
-
 const struct kernel_def *cuda_kernels(const struct op *op) {
-  for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
-    for (const struct device_kernels *k = families[i]; k->op; k++)
+  for (const struct device_kernels *const *family = cuda_families; *family; family++)
+    for (const struct device_kernels *k = *family; k->op; k++)
       if (!strcmp(k->op, op->name)) return k->kernels;
   return NULL;
 }

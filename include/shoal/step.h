@@ -51,7 +51,8 @@ typedef struct shoal_fetches {
   ((shoal_fetches){(const shoal_fetch[]){SHOAL_PAIRS_(SHOAL_FETCH_, __VA_ARGS__)}, SHOAL_PAIR_COUNT_(__VA_ARGS__)})
 #endif
 
-/* Runs one step; target may be NULL. On an error nothing is stored. */
+/* Runs one step; target may be NULL. On an error nothing is stored. Outputs are looked up by their names, as a session
+ * may have been extended by several graphs: one of a graph that the session does not have is whatever has its name. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_step(shoal_session *s, shoal_feeds feeds, shoal_fetches fetches,
                                                            const shoal_op *target);
 /* The same step n times, one after the other, with the same feeds (which are for what does not change: data come from

@@ -37,6 +37,7 @@ enum {
   HELP_LOOK = 4,       /* of so many loops one is measured */
   HELP_RETRY = 13,     /* of so many loops one has helpers all the same; odd, as steps have a few loops each */
   LONG_NANOS = 400000, /* a loop that computes for longer is long */
+  REST_NANOS = 400000, /* what is left of it must be, to be worth a helper's waking up where cores are wanted */
 };
 
 struct pool_task {
@@ -290,13 +291,19 @@ static int helpers_for(const struct pool *p, int64_t n, int64_t grain, int threa
   return (int)MIN(MIN(pieces, threads) - 1, MIN(others, p->n_threads - 1));
 }
 
+/* So far it has taken so long for `done` of n: is there as much as that left? */
+static bool much_is_left(int64_t took, int64_t done, int64_t n) {
+  return (double)took * (double)(n - done) > (double)REST_NANOS * (double)done;
+}
+
 /* Piece by piece, until it is known to be long; then the rest with helpers. */
 static void share_if_long(struct pool *p, int64_t n, int64_t grain, int threads, void (*fn)(void *, int64_t, int64_t),
                           void *arg) {
   int64_t began = clock_ns(), busy = thread_cpu_ns();
   for (int64_t i = 0; i < n; i += grain) {
     int helpers = i ? helpers_for(p, n - i, grain, threads) : 0;
-    if (helpers > 0 && clock_ns() - began > LONG_NANOS && thread_cpu_ns() - busy > LONG_NANOS) {
+    int64_t took = helpers > 0 ? clock_ns() - began : 0;
+    if (took > LONG_NANOS && much_is_left(took, i, n) && thread_cpu_ns() - busy > LONG_NANOS) {
       share(p, i, n, grain, helpers, fn, arg, false);
       return;
     }

@@ -28,7 +28,7 @@ struct serve_flags {
   int64_t port, poll_s, retries, retry_us, grace_s, max_request, inter, intra;
   int64_t config_poll_s;
   int64_t rest_port, rest_threads, rest_timeout_ms, rest_max_bytes;
-  bool bind_all, batching;
+  bool bind_all, batching, rest_tls;
   const char *batching_file, *devices;
 };
 
@@ -94,6 +94,7 @@ static shoal_status serve(const struct serve_flags *f, const struct batch_parame
   if (f->tls.ca && !f->tls.cert && !f->tls.key)
     return INVALID("--tls_ca=%s alone: a server shows a certificate of its own: give --tls_cert and --tls_key, too",
                    f->tls.ca);
+  if (f->rest_tls && !f->tls.cert) return INVALID("--rest_api_tls needs a certificate: --tls_cert and --tls_key");
   TRY(rpc_tls_load(f->tls.cert, f->tls.key, f->tls.ca, &tls));
   shoal_status s = read_models(f, &models);
   if (!s) s = catch_signals();
@@ -118,7 +119,8 @@ static shoal_status serve(const struct serve_flags *f, const struct batch_parame
                                        .tls = tls,
                                        .max_request_bytes = f->max_request,
                                        .rest_port = (int)f->rest_port,
-                                       .rest_host = f->bind_all ? "[::]" : NULL,
+                                       .rest_host = f->bind_all || f->rest_tls ? "[::]" : NULL,
+                                       .rest_tls = f->rest_tls,
                                        .rest_timeout_ms = f->rest_timeout_ms,
                                        .rest_max_bytes = f->rest_max_bytes},
         &server);
@@ -129,7 +131,8 @@ static shoal_status serve(const struct serve_flags *f, const struct batch_parame
   }
   printf("listening on grpc://%s:%d\n", tls || f->bind_all ? "[::]" : "localhost", model_server_port(server));
   if (f->rest_port >= 0)
-    printf("REST at http://%s:%d/v1/models\n", f->bind_all ? "[::]" : "localhost", model_server_rest_port(server));
+    printf("REST at http%s://%s:%d/v1/models\n", f->rest_tls ? "s" : "",
+           f->bind_all || f->rest_tls ? "[::]" : "localhost", model_server_rest_port(server));
   fflush(stdout);
   wait_for_signal();
   LOGI("stopping");
@@ -151,10 +154,10 @@ int serve_main(int argc, char **argv) {
                           .rest_timeout_ms = 30000};
   const struct flag own[] = {
       {"port", "N", "the port of gRPC (default 8500; 0: a free one)", .number = &f.port, .max = 65535},
-      {"rest_api_port", "N", "the port of REST, plain text (0: a free one; default: none)", .number = &f.rest_port,
-       .max = 65535},
-      {"rest_api_num_threads", "N", "the same as --max_http_handlers",
-       .number = &f.rest_threads, .min = 1, .max = 4096},
+      {"rest_api_port", "N", "the port of REST (0: a free one; default: none)", .number = &f.rest_port, .max = 65535},
+      {"rest_api_tls", NULL, "REST by TLS, with the certificates of gRPC (default: plain text)", .on = &f.rest_tls},
+      {"rest_api_num_threads", "N", "the same as --max_http_handlers", .number = &f.rest_threads, .min = 1,
+       .max = 4096},
       {"rest_api_timeout_in_ms", "N", "for a request of REST (default 30000; 0: none)", .number = &f.rest_timeout_ms,
        .max = INT32_MAX},
       {"rest_api_max_request_bytes", "N", "largest request of REST, inflated (default 256 MiB)",

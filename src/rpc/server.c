@@ -5,7 +5,7 @@
  *
  * A call (invariant 13) has a reference for its stream (from open to sent, or until the loss of its client has been
  * dealt with), one for the handler and one for the answer (both from ended). The cancel function is called after the
- * handler has returned, and not after reply or fail has. */
+ * handler has returned (on_lost's, while it waits, too), and not after reply or fail has. */
 #include "rpc/server.h"
 
 #include <arpa/inet.h>
@@ -53,6 +53,7 @@ struct rpc_call {
   pthread_mutex_t lock;
   pthread_cond_t idle;
   bool handled, gone;       /* lock */
+  bool waits;               /* lock: its handler does, and is told at once */
   struct unwanted unwanted; /* lock */
   size_t unpacked;          /* taken of what the connection may hold; the handler's */
   rpc_local_done local;     /* instead of a connection */
@@ -121,6 +122,7 @@ static void cancel_and_unlock(struct rpc_call *c) {
 static void on_closed(struct rpc_event *e) {
   struct rpc_call *c = (struct rpc_call *)((char *)e - offsetof(struct rpc_call, closed));
   pthread_mutex_lock(&c->lock);
+  if (c->waits && !c->handled) unwanted_tell(&c->unwanted, &c->lock, &c->idle);
   c->gone = true;
   if (c->handled) cancel_and_unlock(c);
   else pthread_mutex_unlock(&c->lock); /* the handler's thread will see to it */
@@ -292,6 +294,15 @@ void rpc_call_on_cancel(struct rpc_call *c, void (*fn)(void *arg), void *arg) {
   pthread_mutex_lock(&c->lock);
   c->unwanted.fn = fn;
   c->unwanted.arg = arg;
+  pthread_mutex_unlock(&c->lock);
+}
+
+void rpc_call_on_lost(struct rpc_call *c, void (*fn)(void *arg), void *arg) {
+  pthread_mutex_lock(&c->lock);
+  c->waits = true;
+  c->unwanted.fn = fn;
+  c->unwanted.arg = arg;
+  if (c->gone) unwanted_tell(&c->unwanted, &c->lock, &c->idle);
   pthread_mutex_unlock(&c->lock);
 }
 

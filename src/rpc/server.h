@@ -71,6 +71,9 @@ bool rpc_call_peer_named(struct rpc_call *c, bool (*match)(const char *name, voi
 /* fn(arg) is called at most once, on a thread of the loop, if the client goes away before the answer. Call it in the
  * handler. rpc_call_reply and _fail wait until a call of fn that is under way has ended. */
 void rpc_call_on_cancel(struct rpc_call *c, void (*fn)(void *arg), void *arg);
+/* The same for a handler that waits itself, and answers before it returns: fn may be called meanwhile, from another
+ * thread, or at once. */
+void rpc_call_on_lost(struct rpc_call *c, void (*fn)(void *arg), void *arg);
 /* A call that is not answered yet is gone on with by e, as if its request had just come: in the line of its connection,
  * which has so many of them under way and no more. */
 void rpc_call_goes_on(struct rpc_call *c, struct rpc_event *e);

@@ -8,10 +8,13 @@
 
 #include "base/clock.h"
 #include "base/cond.h"
+#include "runtime/run_cancel.h"
 #include "tensor/tensor.h"
 
 /* What filling up inner dimensions may make of the elements that were given: so many times as many, and a few more. */
 enum { MOST_PADDING = 64, FEW_ELEMENTS = 1 << 20 };
+/* How long a batch waits for a runner when its requests have no deadlines. */
+enum { LONGEST_WAIT_S = 300 };
 
 /* A request in a batch, on the stack of its thread. */
 struct batch_task {
@@ -19,6 +22,10 @@ struct batch_task {
   int64_t rows;
   struct batch_task *next;
   shoal_status error; /* its own, once the batch is done */
+  struct batcher *batcher;
+  struct request_batch *batch; /* lock */
+  bool gone;                   /* lock: nobody waits for it */
+  struct cancel_hook hook;
 };
 
 struct request_batch {
@@ -28,6 +35,7 @@ struct request_batch {
   bool closed, done;
   int inside; /* tasks whose threads have not left */
   pthread_cond_t over;
+  struct cancel cancel;       /* started when nobody waits for any of it */
   struct request_batch *next; /* of those that are open */
 };
 
@@ -184,6 +192,18 @@ static int64_t deadline_of(const struct request_batch *batch) {
   return deadline;
 }
 
+static int64_t waits_until(const struct request_batch *batch) {
+  return MIN(deadline_of(batch), batch->opened + (int64_t)LONGEST_WAIT_S * 1000000000);
+}
+
+static bool all_gone(const struct request_batch *batch) {
+  for (const struct batch_task *t = batch->tasks; t; t = t->next)
+    if (!t->gone) return false;
+  return true;
+}
+
+static shoal_status gone(void) { return STATUS(SHOAL_CANCELLED, "nobody waits for the answer"); }
+
 static shoal_status run(const struct batcher *b, struct request_batch *batch) {
   const struct query *first = batch->tasks->query;
   struct query all = {0};
@@ -194,9 +214,12 @@ static shoal_status run(const struct batcher *b, struct request_batch *batch) {
   all.n_outputs = first->n_outputs;
   all.deadline = deadline_of(batch);
   for (int i = 0; i < first->signature->n_inputs && !s; i++) s = join_input(b, batch, i, &all.values[i]);
+  run_cancel_set(&batch->cancel);
   if (!s)
     s = servable_ask(all.servable, all.signature, all.deadline, all.keys, all.values, all.signature->n_inputs,
                      all.outputs, all.answers, all.n_outputs);
+  run_cancel_set(NULL);
+  s = run_cancel_outcome(&batch->cancel, s);
   for (int i = 0; i < all.n_outputs && !s; i++) s = split_output(batch, padded(b, batch->rows), i, all.answers[i]);
   query_release(&all);
   return s;
@@ -213,9 +236,12 @@ static void run_each(struct request_batch *batch, shoal_status (*alone)(struct q
   }
 }
 
-static void run_all(const struct batcher *b, struct request_batch *batch, shoal_status (*alone)(struct query *q)) {
-  shoal_status s =
-      batch->tasks->next || padded(b, batch->rows) != batch->rows ? run(b, batch) : alone(batch->tasks->query);
+/* refused: why it is not run; NULL: it is. */
+static void run_all(const struct batcher *b, struct request_batch *batch, shoal_status refused,
+                    shoal_status (*alone)(struct query *q)) {
+  shoal_status s = refused                                                       ? refused
+                   : batch->tasks->next || padded(b, batch->rows) != batch->rows ? run(b, batch)
+                                                                                 : alone(batch->tasks->query);
   if (s && batch->tasks->next && shoal_status_code(s) == SHOAL_INVALID_ARGUMENT) {
     run_each(batch, alone);
   } else {
@@ -242,12 +268,14 @@ static struct request_batch *open_batch(struct batcher *b) {
   batch->opened = clock_ns();
   batch->next = b->open;
   cond_init(&batch->over);
+  cancel_init(&batch->cancel);
   b->open = batch;
   b->waiting++;
   return batch;
 }
 
 static void add_task(struct batcher *b, struct request_batch *batch, struct batch_task *t) {
+  t->batch = batch;
   *batch->end = t;
   batch->end = &t->next;
   batch->rows += t->rows;
@@ -260,20 +288,39 @@ static void add_task(struct batcher *b, struct request_batch *batch, struct batc
 static void leave(struct request_batch *batch) {
   if (--batch->inside) return;
   pthread_cond_destroy(&batch->over);
+  cancel_release(&batch->cancel);
   free(batch);
+}
+
+/* Out of a batch that has not begun; not the leader's. */
+static void take_out(struct request_batch *batch, struct batch_task *t) {
+  struct batch_task **at = &batch->tasks;
+  while (*at != t) at = &(*at)->next;
+  *at = t->next;
+  if (!*at) batch->end = at;
+  batch->rows -= t->rows;
+}
+
+/* Why a batch that has waited is not run; NULL: it is. */
+static shoal_status refusal(const struct batcher *b, const struct request_batch *batch) {
+  if (all_gone(batch)) return gone();
+  if (b->running < b->p->num_batch_threads || clock_ns() >= deadline_of(batch)) return NULL;
+  return STATUS(SHOAL_UNAVAILABLE, "the batch has waited for %d s, and no thread was free to run it", LONGEST_WAIT_S);
 }
 
 static void lead(struct batcher *b, struct request_batch *batch, shoal_status (*alone)(struct query *q)) {
   int64_t until = MIN(batch->opened + b->p->batch_timeout_micros * 1000, batch->tasks->query->deadline);
-  while (!batch->closed && clock_ns() < until && cond_wait_until(&b->free, &b->lock, until)) continue;
+  while (!batch->closed && !all_gone(batch) && clock_ns() < until && cond_wait_until(&b->free, &b->lock, until))
+    continue;
   /* Once nobody waits for it any more it needs no runner: it is refused. */
-  while (b->running >= b->p->num_batch_threads && clock_ns() < deadline_of(batch))
-    cond_wait_until(&b->free, &b->lock, deadline_of(batch));
+  while (b->running >= b->p->num_batch_threads && !all_gone(batch) && clock_ns() < waits_until(batch))
+    cond_wait_until(&b->free, &b->lock, waits_until(batch));
+  shoal_status refused = refusal(b, batch);
   close_batch(b, batch);
   b->waiting--;
   b->running++;
   pthread_mutex_unlock(&b->lock);
-  run_all(b, batch, alone);
+  run_all(b, batch, refused, alone);
   pthread_mutex_lock(&b->lock);
   b->running--;
   batch->done = true;
@@ -287,21 +334,45 @@ static struct request_batch *find_open(const struct batcher *b, const struct que
   return NULL;
 }
 
-shoal_status batcher_run(struct batcher *b, struct query *q, shoal_status (*alone)(struct query *q)) {
-  struct batch_task t = {.query = q, .rows = rows_of(q)};
-  if (!t.rows || t.rows > b->p->max_batch_size) return alone(q);
+/* Nobody waits for a task any more. */
+static void on_gone(void *task) {
+  struct batch_task *t = task;
+  struct batcher *b = t->batcher;
   pthread_mutex_lock(&b->lock);
-  struct request_batch *batch = find_open(b, q, t.rows);
-  bool leads = !batch;
-  if (leads && b->waiting >= b->p->max_enqueued_batches && b->running >= b->p->num_batch_threads) {
-    pthread_mutex_unlock(&b->lock);
-    return STATUS(SHOAL_UNAVAILABLE, "The batch scheduling queue to which this task was submitted is full");
-  }
-  if (leads) batch = open_batch(b);
-  add_task(b, batch, &t);
-  if (leads) lead(b, batch, alone);
-  while (!batch->done) pthread_cond_wait(&batch->over, &b->lock);
-  leave(batch);
+  t->gone = true;
+  bool all = t->batch && all_gone(t->batch);
+  pthread_cond_broadcast(&b->free);
+  if (t->batch) pthread_cond_broadcast(&t->batch->over);
   pthread_mutex_unlock(&b->lock);
-  return t.error;
+  if (all) cancel_start(&t->batch->cancel, gone()); /* which its thread does not leave before we have */
+}
+
+/* Call with the lock held: t in a batch, to the end of it. */
+static shoal_status go_with(struct batcher *b, struct batch_task *t, shoal_status (*alone)(struct query *q)) {
+  struct request_batch *batch = find_open(b, t->query, t->rows);
+  bool leads = !batch;
+  if (t->gone) return gone();
+  if (leads && b->waiting >= b->p->max_enqueued_batches && b->running >= b->p->num_batch_threads)
+    return STATUS(SHOAL_UNAVAILABLE, "The batch scheduling queue to which this task was submitted is full");
+  if (leads) batch = open_batch(b);
+  add_task(b, batch, t);
+  if (leads) lead(b, batch, alone);
+  while (!batch->done && (batch->closed || !t->gone)) pthread_cond_wait(&batch->over, &b->lock);
+  if (batch->done) return t->error;
+  take_out(batch, t);
+  return gone();
+}
+
+shoal_status batcher_run(struct batcher *b, struct query *q, shoal_status (*alone)(struct query *q)) {
+  struct batch_task t = {.query = q, .rows = rows_of(q), .batcher = b};
+  if (!t.rows || t.rows > b->p->max_batch_size) return alone(q);
+  if (q->cancel && !cancel_register(q->cancel, &t.hook, on_gone, &t)) return gone();
+  pthread_mutex_lock(&b->lock);
+  shoal_status s = go_with(b, &t, alone);
+  pthread_mutex_unlock(&b->lock);
+  if (q->cancel) cancel_deregister(q->cancel, &t.hook);
+  pthread_mutex_lock(&b->lock);
+  if (t.batch) leave(t.batch);
+  pthread_mutex_unlock(&b->lock);
+  return s;
 }

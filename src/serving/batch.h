@@ -2,7 +2,9 @@
  *
  * A batch is of one signature, one choice of outputs and, but for the first dimension, one shape. Whoever finds none
  * open opens one and leads it: waits until it is full or has waited long enough and one of so many runners is free,
- * joins the inputs, runs, and gives each request its rows. So no thread is there for batches alone, and while all
+ * joins the inputs, runs, and gives each request its rows. Who goes away before a batch begins is taken out of it; a
+ * batch that nobody waits for any more is cancelled, and one that finds no runner for LONGEST_WAIT_S refused, whether
+ * or not its requests have deadlines. So no thread is there for batches alone, and while all
  * runners are busy batches grow. */
 #ifndef SERVING_BATCH_H
 #define SERVING_BATCH_H

@@ -37,6 +37,7 @@ struct served_model {
   VEC(struct version) versions; /* by number, the newest first */
   bool kept;                    /* while a configuration is taken: it is in it */
   bool missing;                 /* it was said that there are no versions */
+  shoal_status unreadable;      /* the thread's: why its folder cannot be read; NULL: it can */
 };
 
 struct reload {
@@ -219,6 +220,8 @@ static void look_after(struct catalog *c, struct served_model *m) {
   struct path_list names = {0};
   found_list there = {0}, wanted = {0};
   shoal_status s = look(m, &names, &there);
+  shoal_status_free(m->unreadable);
+  m->unreadable = status_copy(s);
   for (size_t i = 0; i < there.n; i++)
     if (is_wanted(&m->config, &there, i)) vec_push(&wanted, there.at[i]);
   if (s || !wanted.n) say_missing(m, status_copy(s));
@@ -239,6 +242,7 @@ static void model_free(struct served_model *m) {
     shoal_status_free(m->versions.at[i].why);
   }
   vec_release(&m->versions);
+  shoal_status_free(m->unreadable);
   model_config_release(&m->config);
   free(m);
 }
@@ -292,15 +296,19 @@ static bool is_served(const struct served_model *m) {
 }
 
 /* What TensorFlow Serving says of models that are not served after a configuration was taken; and labels must be of
- * versions that are. */
+ * versions that are. A model whose folder cannot be read is none that became available, whatever versions of another
+ * folder are still served: TensorFlow Serving answers nothing then, and waits. */
 static shoal_status check_served(struct catalog *c) {
-  struct text t = {0};
+  struct text t = {0}, why = {0};
   int n = 0;
   const char *name;
   void *at;
   for (size_t i = 0; strmap_next(&c->models, &i, &name, &at);) {
     const struct served_model *m = at;
-    if (!is_served(m)) {
+    if (m->unreadable)
+      text_addf(&why, "; Could not find base path %s for servable %s with error %s", m->config.base_path, name,
+                shoal_status_message(m->unreadable));
+    if (!is_served(m) || m->unreadable) {
       text_addf(&t, "%s{name: %s}", n++ ? ", " : "", name);
       for (size_t k = 0; k < m->versions.n; k++)
         if (m->versions.at[k].why) text_addf(&t, " due to error: %s", shoal_status_message(m->versions.at[k].why));
@@ -310,14 +318,18 @@ static shoal_status check_served(struct catalog *c) {
       const struct version *v = find_version(m, l->version);
       if (v && v->servable) continue;
       text_release(&t);
+      text_release(&why);
       return STATUS(SHOAL_FAILED_PRECONDITION,
                     "Request to assign label '%s' to version %" PRId64
                     " of model %s, which is not currently available for inference",
                     l->name, l->version, name);
     }
   }
-  shoal_status s = n ? STATUS(SHOAL_UNKNOWN, "%d servable(s) did not become available: {%s}", n, text_cstr(&t)) : NULL;
+  shoal_status s =
+      n ? STATUS(SHOAL_UNKNOWN, "%d servable(s) did not become available: {%s}%s", n, text_cstr(&t), text_cstr(&why))
+        : NULL;
   text_release(&t);
+  text_release(&why);
   return s;
 }
 
@@ -354,22 +366,32 @@ static shoal_status hash_config(const struct catalog *c, uint64_t *out) {
   return NULL;
 }
 
-/* Another configuration, where the file has changed. One that cannot be read is told of once, and changes nothing. */
-static void reread_config(struct catalog *c) {
+/* Another configuration, where the file has changed; true: it is taken. One that cannot be read is told of once, and
+ * changes nothing. */
+static bool reread_config(struct catalog *c) {
   struct models_config config = {0};
   uint64_t hash = 0;
-  if (!c->o.config_file || clock_ns() < c->reread_at) return;
+  if (!c->o.config_file || clock_ns() < c->reread_at) return false;
   c->reread_at = clock_ns() + c->o.config_poll_ms * 1000000;
   shoal_status s = hash_config(c, &hash);
   if (hash == c->config_hash) {
     shoal_status_free(s);
-    return;
+    return false;
   }
   c->config_hash = hash;
   if (!s) s = models_config_read_file(&config, c->o.config_file);
   if (!s) take_config(c, &config);
   else LOGE("--model_config_file: %s", shoal_status_message(s));
+  bool taken = !s;
   models_config_release(&config);
+  shoal_status_free(s);
+  return taken;
+}
+
+/* What became of a configuration of the file. */
+static void tell_config(struct catalog *c) {
+  shoal_status s = check_served(c);
+  if (s) LOGE("--model_config_file: %s", shoal_status_message(s));
   shoal_status_free(s);
 }
 
@@ -379,10 +401,11 @@ static void *attend(void *arg) {
   file_roots_use(NULL);
   while (wait_for_news(c)) {
     struct reload *r = next_reload(c);
+    bool reread = !r && reread_config(c);
     if (r) take_config(c, &r->config);
-    else reread_config(c);
     look_after_all(c);
     if (r) end_reload(r, check_served(c));
+    if (reread) tell_config(c);
   }
   for (struct reload *r; (r = next_reload(c));) end_reload(r, STATUS(SHOAL_UNAVAILABLE, "the server is stopping"));
   return NULL;

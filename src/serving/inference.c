@@ -138,14 +138,14 @@ static shoal_status check_numbers(const struct tensor *t, int64_t n) {
 }
 
 shoal_status inference_run(struct query *q, struct servable *servable, struct chars signature, enum inference kind,
-                           shoal_tensor *examples, int64_t deadline) {
+                           shoal_tensor *examples, const struct querier *by) {
   *q = (struct query){0};
   if (!servable_signature(servable, signature))
     return INVALID("No signature was found with the name: %s", signature.n ? SLICE_CSTR(signature) : "serving_default");
   TRY(query_open(q, servable_ref(servable), signature));
   TRY(prepare(q, kind));
   query_give(q, 0, shoal_tensor_ref(examples));
-  q->deadline = deadline;
+  query_asked_by(q, by);
   TRY(query_run(q));
   int64_t n = examples->t.n;
   return kind == INFERENCE_CLASSIFY ? check_classes(q, n) : check_numbers(&q->answers[0]->t, n);
@@ -194,8 +194,8 @@ static shoal_status answer_one(struct inference_source *s, enum inference kind, 
   struct query q = {0};
   TRY(model_spec_read(spec_bytes, &spec));
   shoal_status e = find_servable(s, &spec, &servable);
-  if (!e) e = inference_examples(input, &s->room, &examples);
-  if (!e) e = inference_run(&q, servable, spec.signature, kind, examples, s->deadline);
+  if (!e) e = inference_examples(input, &s->by.room, &examples);
+  if (!e) e = inference_run(&q, servable, spec.signature, kind, examples, &s->by);
   if (!e) {
     bool classes = kind == INFERENCE_CLASSIFY;
     size_t at = classes ? begin_ClassificationResponse_result(out) : begin_RegressionResponse_result(out);
@@ -271,7 +271,7 @@ static shoal_status answer_task(struct inference_tasks *t, struct wire task, str
   struct query q = {0};
   TRY(read_task(task, &spec, &kind));
   TRY(begin_task(t, &spec));
-  shoal_status s = inference_run(&q, t->servable, spec.signature, kind, t->examples, t->source->deadline);
+  shoal_status s = inference_run(&q, t->servable, spec.signature, kind, t->examples, &t->source->by);
   if (!s) {
     size_t result = begin_MultiInferenceResponse_results(out), at = begin_InferenceResult_model_spec(out);
     put_spec(&q, out);
@@ -290,7 +290,7 @@ shoal_status inference_multi(struct inference_source *source, struct wire reques
   struct inference_tasks t = {.source = source};
   struct wire input = wire_from("", 0);
   find_MultiInferenceRequest_input(request, &input);
-  shoal_status s = inference_examples(input, &source->room, &t.examples);
+  shoal_status s = inference_examples(input, &source->by.room, &t.examples);
   enum wire_step step = WIRE_END;
   for (struct wire_field f; !s && (step = wire_next(&request, &f)) == WIRE_FIELD;)
     if (f.tag == MultiInferenceRequest_tasks) s = answer_task(&t, wire_inside(&f), out);

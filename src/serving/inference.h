@@ -12,7 +12,7 @@ shoal_status inference_examples(struct wire input, const struct unpack_room *roo
 /* The query of a spec (whose signature has to be of that kind) about examples, a reference of which is taken: run, its
  * answers checked. q is to be released after an error, too. */
 shoal_status inference_run(struct query *q, struct servable *servable, struct chars signature, enum inference kind,
-                           shoal_tensor *examples, int64_t deadline);
+                           shoal_tensor *examples, const struct querier *by);
 /* The answers of one that was run, as the body of a ClassificationResult or RegressionResult. */
 void inference_put(const struct query *q, enum inference kind, struct text *out);
 
@@ -25,9 +25,8 @@ const shoal_tensor *inference_scores(const struct query *q);
 struct inference_source {
   struct catalog *catalog; /* one of these */
   struct servable *servable;
-  int64_t deadline;
-  struct unpack_room room; /* for the examples */
-  char *model;             /* set once it is found; to be freed */
+  struct querier by;
+  char *model; /* set once it is found; to be freed */
 };
 shoal_status inference_classify(struct inference_source *s, struct wire request, struct text *out);
 shoal_status inference_regress(struct inference_source *s, struct wire request, struct text *out);

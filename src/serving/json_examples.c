@@ -149,13 +149,16 @@ static void write_classes(const struct query *q, int64_t row, struct text *out) 
   text_addc(out, ']');
 }
 
-void json_write_inference(const struct query *q, enum inference kind, struct text *out) {
+shoal_status json_write_inference(const struct query *q, enum inference kind, struct text *out) {
   const struct tensor *t = &q->answers[0]->t;
+  struct json_room room = {.room = &q->room};
   text_adds(out, "{\n    \"results\": [");
   for (int64_t i = 0; i < t->dims[0]; i++) {
+    TRY(json_room_for(&room, out, 0));
     if (i) text_adds(out, ", ");
     if (kind == INFERENCE_CLASSIFY) write_classes(q, i, out);
     else json_write_float(out, T_DATA(t, float)[i]);
   }
   text_adds(out, "\n    ]\n}");
+  return NULL;
 }

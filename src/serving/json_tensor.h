@@ -10,7 +10,14 @@ enum json_format { JSON_ROWS, JSON_COLUMNS };
 
 /* Values for q's inputs from the body of a request, which has been checked and is an object of n bytes. */
 shoal_status json_read_inputs(struct query *q, json_value document, size_t n, enum json_format *format);
-/* The answers, as the request came. */
+/* How much of an answer that is being written has been counted: it is before it is there, in steps. */
+struct json_room {
+  const struct unpack_room *room;
+  size_t counted;
+};
+/* May it become n bytes longer, and a bit? */
+shoal_status json_room_for(struct json_room *r, const struct text *out, size_t n);
+/* The answers, as the request came; counted in q's room as they are written. */
 shoal_status json_write_answers(const struct query *q, enum json_format format, struct text *out);
 
 /* { "b64": "..." }? And what it holds, appended. */

@@ -92,18 +92,35 @@ static bool can_write(shoal_dtype d) {
                                (d < SHOAL_QINT8 || d > SHOAL_QUINT16 || d == SHOAL_BFLOAT16));
 }
 
+shoal_status json_room_for(struct json_room *r, const struct text *out, size_t n) {
+  enum { STEP = 256 << 10, A_BIT = 4 << 10 };
+  if (out->n + n + A_BIT <= r->counted) return NULL;
+  size_t more = MAX(MAX(r->counted, (size_t)STEP), n + A_BIT);
+  TRY(status_prefix(unpack_take(r->room, more), "the answer: "));
+  r->counted += more;
+  return NULL;
+}
+
+static size_t longest(const struct tensor *t, int64_t i) {
+  return t->dtype == SHOAL_STRING ? T_DATA(t, struct str)[i].size * 2 : 0;
+}
+
 /* The elements from *next on, from a dimension on. */
-static void write_list(struct text *out, const char *key, const struct tensor *t, int dim, int64_t *next) {
+static shoal_status write_list(struct json_room *room, struct text *out, const char *key, const struct tensor *t,
+                               int dim, int64_t *next) {
   if (dim >= t->rank) {
+    TRY(json_room_for(room, out, longest(t, *next)));
     write_value(out, key, t, (*next)++);
-    return;
+    return NULL;
   }
   text_addc(out, '[');
   for (int64_t i = 0; i < t->dims[dim]; i++) {
     if (i) text_adds(out, ", ");
-    write_list(out, key, t, dim + 1, next);
+    TRY(write_list(room, out, key, t, dim + 1, next));
   }
+  TRY(json_room_for(room, out, 0));
   text_addc(out, ']');
+  return NULL;
 }
 
 /* ---- answers ---- */
@@ -124,26 +141,34 @@ static shoal_status check_rows(const struct query *q) {
   return NULL;
 }
 
-static void write_rows(const struct query *q, struct text *out) {
-  int64_t *next = mem_zalloc((size_t)q->n_outputs + 1, sizeof *next);
-  text_adds(out, "{\n    \"predictions\": [");
-  for (int64_t row = 0; row < q->answers[0]->t.dims[0]; row++) {
-    if (row) text_adds(out, ", ");
-    if (q->n_outputs > 1) text_adds(out, "\n        {\n");
-    for (int i = 0; i < q->n_outputs; i++) {
-      if (q->n_outputs > 1) {
-        text_adds(out, i ? ",\n            " : "            ");
-        write_key(out, q->outputs[i]);
-      }
-      write_list(out, q->outputs[i], &q->answers[i]->t, 1, &next[i]);
+static shoal_status write_row(const struct query *q, struct json_room *room, int64_t *next, struct text *out) {
+  if (q->n_outputs > 1) text_adds(out, "\n        {\n");
+  for (int i = 0; i < q->n_outputs; i++) {
+    if (q->n_outputs > 1) {
+      TRY(json_room_for(room, out, strlen(q->outputs[i]) * 2));
+      text_adds(out, i ? ",\n            " : "            ");
+      write_key(out, q->outputs[i]);
     }
-    if (q->n_outputs > 1) text_adds(out, "\n        }");
+    TRY(write_list(room, out, q->outputs[i], &q->answers[i]->t, 1, &next[i]));
+  }
+  if (q->n_outputs > 1) text_adds(out, "\n        }");
+  return NULL;
+}
+
+static shoal_status write_rows(const struct query *q, struct json_room *room, struct text *out) {
+  int64_t *next = mem_zalloc((size_t)q->n_outputs + 1, sizeof *next);
+  shoal_status s = NULL;
+  text_adds(out, "{\n    \"predictions\": [");
+  for (int64_t row = 0; row < q->answers[0]->t.dims[0] && !s; row++) {
+    if (row) text_adds(out, ", ");
+    s = write_row(q, room, next, out);
   }
   text_adds(out, "\n    ]\n}");
   free(next);
+  return s;
 }
 
-static void write_columns(const struct query *q, struct text *out) {
+static shoal_status write_columns(const struct query *q, struct json_room *room, struct text *out) {
   text_adds(out, "{\n    \"outputs\": ");
   if (q->n_outputs > 1) text_adds(out, "{\n");
   for (int i = 0; i < q->n_outputs; i++) {
@@ -152,10 +177,11 @@ static void write_columns(const struct query *q, struct text *out) {
       text_adds(out, i ? ",\n        " : "        ");
       write_key(out, q->outputs[i]);
     }
-    write_list(out, q->outputs[i], &q->answers[i]->t, 0, &next);
+    TRY(write_list(room, out, q->outputs[i], &q->answers[i]->t, 0, &next));
   }
   if (q->n_outputs > 1) text_adds(out, "\n    }");
   text_adds(out, "\n}");
+  return NULL;
 }
 
 shoal_status json_write_answers(const struct query *q, enum json_format format, struct text *out) {
@@ -163,11 +189,7 @@ shoal_status json_write_answers(const struct query *q, enum json_format format, 
   for (int i = 0; i < q->n_outputs; i++)
     if (!can_write((shoal_dtype)q->answers[i]->t.dtype))
       return INVALID("Failed to write JSON value for tensor type: %s", dtype_tf_name(q->answers[i]->t.dtype));
-  if (format == JSON_ROWS) {
-    TRY(check_rows(q));
-    write_rows(q, out);
-  } else {
-    write_columns(q, out);
-  }
-  return NULL;
+  struct json_room room = {.room = &q->room};
+  if (format == JSON_ROWS) TRY(check_rows(q));
+  return format == JSON_ROWS ? write_rows(q, &room, out) : write_columns(q, &room, out);
 }

@@ -91,7 +91,8 @@ static void put_output(struct message *m, const char *key, const struct text *he
   message_raw(m, text_cstr(head), head->n);
 }
 
-static shoal_status add_output(struct message *m, const char *key, shoal_tensor *value) {
+static shoal_status add_output(struct message *m, const char *key, shoal_tensor *value,
+                               const struct unpack_room *room) {
   const struct tensor *t = &value->t;
   struct text head = {0};
   shoal_status s = NULL;
@@ -102,6 +103,7 @@ static shoal_status add_output(struct message *m, const char *key, shoal_tensor 
     message_reference(m, t->data, tensor_bytes(t), let_go, shoal_tensor_ref(value));
   } else {
     s = tensor_proto_fields(t, &head);
+    if (!s) s = unpack_take(room, head.n);
     if (!s) put_output(m, key, &head, 0);
   }
   text_release(&head);
@@ -113,7 +115,7 @@ shoal_status predict_response(const struct query *q, struct rpc_message **out) {
   struct text spec = {0};
   shoal_status s = NULL;
   message_init(&m);
-  for (int i = 0; i < q->n_outputs && !s; i++) s = add_output(&m, q->outputs[i], q->answers[i]);
+  for (int i = 0; i < q->n_outputs && !s; i++) s = add_output(&m, q->outputs[i], q->answers[i], &q->room);
   model_spec_put(&spec, q->servable->name, q->servable->version, q->signature->key);
   message_bytes(&m, PredictResponse_model_spec, text_cstr(&spec), spec.n);
   text_release(&spec);

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/run_cancel.h"
 #include "serving/batch.h"
+#include "tensor/tensor.h"
 
 shoal_status query_open(struct query *q, struct servable *servable, struct chars signature) {
   *q = (struct query){.servable = servable, .deadline = INT64_MAX};
@@ -99,12 +101,29 @@ static shoal_status check_inputs(const struct query *q) {
 }
 
 static shoal_status run_alone(struct query *q) {
-  return servable_ask(q->servable, q->signature, q->deadline, q->keys, q->values, q->signature->n_inputs, q->outputs,
-                      q->answers, q->n_outputs);
+  run_cancel_set(q->cancel);
+  shoal_status s = servable_ask(q->servable, q->signature, q->deadline, q->keys, q->values, q->signature->n_inputs,
+                                q->outputs, q->answers, q->n_outputs);
+  run_cancel_set(NULL);
+  return q->cancel ? run_cancel_outcome(q->cancel, s) : s;
+}
+
+/* With its strings. */
+static size_t size_of(const struct tensor *t) {
+  size_t all = tensor_bytes(t);
+  for (int64_t i = 0; t->dtype == SHOAL_STRING && i < t->n; i++) all += T_DATA(t, struct str)[i].size;
+  return all;
+}
+
+static shoal_status count_answers(const struct query *q) {
+  size_t all = 0;
+  for (int i = 0; i < q->n_outputs; i++) all += size_of(&q->answers[i]->t);
+  return status_prefix(unpack_take(&q->room, all), "the answer: ");
 }
 
 shoal_status query_run(struct query *q) {
   for (int i = 0; i < q->signature->n_inputs; i++)
     if (!q->values[i]) return check_inputs(q);
-  return q->servable->batcher ? batcher_run(q->servable->batcher, q, run_alone) : run_alone(q);
+  TRY(q->servable->batcher ? batcher_run(q->servable->batcher, q, run_alone) : run_alone(q));
+  return count_answers(q);
 }

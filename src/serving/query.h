@@ -17,6 +17,7 @@ struct query {
   int n_outputs;
   int64_t deadline; /* of clock_ns() */
   struct unpack_room room;
+  struct cancel *cancel; /* NULL: nobody does */
 };
 
 /* Nothing in it but what it asks: the signature of the spec must be there. */
@@ -33,7 +34,12 @@ void query_give(struct query *q, int input, shoal_tensor *value);
 shoal_status query_want(struct query *q, struct chars key);
 /* All of them. */
 void query_want_all(struct query *q);
-/* Fills answers. */
+static inline void query_asked_by(struct query *q, const struct querier *by) {
+  q->deadline = by->deadline;
+  q->room = by->room;
+  q->cancel = by->cancel;
+}
+/* Fills answers, which count in its room from then on. CANCELLED when nobody waits for them any more. */
 shoal_status query_run(struct query *q);
 
 #endif

@@ -101,20 +101,17 @@ static shoal_status read_signature(json_value document, struct text *out) {
   return NULL;
 }
 
-static bool room_for(void *request, size_t bytes) { return http1_unpacks(request, bytes); }
-
-static shoal_status ask(const struct rest *rest, struct query *q, json_value document, size_t n, struct text *out) {
+static shoal_status ask(struct query *q, json_value document, size_t n, struct text *out) {
   enum json_format format;
   TRY(json_read_inputs(q, document, n, &format));
   query_want_all(q);
-  q->deadline = deadline_after_ms(rest->timeout_ms);
   rpc_loop_hand_over();
   TRY(query_run(q));
   return json_write_answers(q, format, out);
 }
 
 static shoal_status predict(const struct rest *rest, struct model_spec spec, const struct http1_request *r,
-                            struct text *out) {
+                            const struct querier *by, struct text *out) {
   json_value document;
   struct text signature = {0};
   struct query q = {0};
@@ -123,8 +120,8 @@ static shoal_status predict(const struct rest *rest, struct model_spec spec, con
   if (!s) s = read_signature(document, &signature);
   spec.signature = (struct chars){text_cstr(&signature), signature.n};
   if (!s) s = query_find(&q, rest->catalog, &spec);
-  q.room = (struct unpack_room){room_for, (void *)r};
-  if (!s) s = ask(rest, &q, document, r->body.n, out);
+  query_asked_by(&q, by);
+  if (!s) s = ask(&q, document, r->body.n, out);
   requests_count(q.servable ? q.servable->name : NULL, REQUEST_PREDICT, REQUEST_REST, began, s);
   query_release(&q);
   text_release(&signature);
@@ -134,22 +131,21 @@ static shoal_status predict(const struct rest *rest, struct model_spec spec, con
 /* ---- classify, regress ---- */
 
 /* Of a servable that was found. */
-static shoal_status infer_with(const struct rest *rest, struct servable *servable, struct chars signature,
-                               json_value document, enum inference kind, const struct http1_request *r,
-                               struct text *out) {
+static shoal_status infer_with(struct servable *servable, struct chars signature, json_value document,
+                               enum inference kind, const struct querier *by, struct text *out) {
   shoal_tensor *examples;
   struct query q;
-  TRY(json_read_examples(document, &(struct unpack_room){room_for, (void *)r}, &examples));
+  TRY(json_read_examples(document, &by->room, &examples));
   rpc_loop_hand_over();
-  shoal_status s = inference_run(&q, servable, signature, kind, examples, deadline_after_ms(rest->timeout_ms));
-  if (!s) json_write_inference(&q, kind, out);
+  shoal_status s = inference_run(&q, servable, signature, kind, examples, by);
+  if (!s) s = json_write_inference(&q, kind, out);
   query_release(&q);
   shoal_tensor_unref(examples);
   return s;
 }
 
 static shoal_status infer(const struct rest *rest, const struct model_spec *spec, const struct http1_request *r,
-                          enum inference kind, struct text *out) {
+                          enum inference kind, const struct querier *by, struct text *out) {
   json_value document;
   struct text signature = {0};
   struct servable *servable = NULL;
@@ -157,7 +153,7 @@ static shoal_status infer(const struct rest *rest, const struct model_spec *spec
   shoal_status s = read_document(r->body, &document);
   if (!s) s = read_signature(document, &signature);
   if (!s) s = catalog_find(rest->catalog, spec, &servable);
-  if (!s) s = infer_with(rest, servable, (struct chars){text_cstr(&signature), signature.n}, document, kind, r, out);
+  if (!s) s = infer_with(servable, (struct chars){text_cstr(&signature), signature.n}, document, kind, by, out);
   requests_count(servable ? servable->name : NULL, kind == INFERENCE_CLASSIFY ? REQUEST_CLASSIFY : REQUEST_REGRESS,
                  REQUEST_REST, began, s);
   servable_unref(servable);
@@ -291,16 +287,31 @@ void rest_refuse(void *rest, int code, const char *words, struct http1_answer *a
   text_release(&shown);
 }
 
+static bool room_for(void *request, size_t bytes) { return http1_unpacks(request, bytes); }
+
+static void unwanted(void *cancel) { cancel_start(cancel, STATUS(SHOAL_CANCELLED, "nobody waits for the answer")); }
+
+/* What asks a model, until nobody waits for it. */
+static shoal_status answer_by_model(const struct rest *rest, const struct rest_target *t, const struct http1_request *r,
+                                    struct text *out) {
+  struct cancel cancel;
+  cancel_init(&cancel);
+  http1_on_unwanted(r, unwanted, &cancel);
+  struct querier by = {deadline_after_ms(rest->timeout_ms), {room_for, (void *)r}, &cancel};
+  shoal_status s =
+      t->what == REST_PREDICT
+          ? predict(rest, t->spec, r, &by, out)
+          : infer(rest, &t->spec, r, t->what == REST_CLASSIFY ? INFERENCE_CLASSIFY : INFERENCE_REGRESS, &by, out);
+  http1_wanted(r);
+  cancel_release(&cancel);
+  return s;
+}
+
 static shoal_status answer(const struct rest *rest, const struct http1_request *r, struct text *out) {
   struct rest_target t;
   TRY(read_target(r, &t));
-  switch (t.what) {
-    case REST_PREDICT: return predict(rest, t.spec, r, out);
-    case REST_STATUS: return status(rest, &t.spec, out);
-    case REST_METADATA: return metadata(rest, &t.spec, out);
-    case REST_CLASSIFY: return infer(rest, &t.spec, r, INFERENCE_CLASSIFY, out);
-    default: return infer(rest, &t.spec, r, INFERENCE_REGRESS, out);
-  }
+  if (t.what == REST_STATUS) return status(rest, &t.spec, out);
+  return t.what == REST_METADATA ? metadata(rest, &t.spec, out) : answer_by_model(rest, &t, r, out);
 }
 
 void rest_handle(void *arg, const struct http1_request *r, struct http1_answer *a) {

@@ -28,6 +28,7 @@ static shoal_status start_rest(struct model_server *s, const struct model_server
   return http1_start(&(struct http1_options){.host = o->rest_host,
                                              .port = o->rest_port,
                                              .flags = "--rest_api_port",
+                                             .tls = o->rest_tls ? o->tls : NULL,
                                              .max_body = (size_t)o->rest_max_bytes,
                                              .handle = rest_handle,
                                              .refuse = rest_refuse,

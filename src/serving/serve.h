@@ -16,6 +16,7 @@ struct model_server_options {
   int64_t max_request_bytes;               /* 0: 2 GiB */
   int rest_port;                           /* -1: no REST; 0: any */
   const char *rest_host;                   /* NULL: loopback */
+  bool rest_tls;                           /* by TLS, as gRPC */
   int64_t rest_timeout_ms, rest_max_bytes; /* 0: none; 256 MiB */
 };
 

@@ -41,14 +41,24 @@ static shoal_status read_spec(struct wire m, uint32_t tag, const char *message, 
 
 static bool room_for(void *call, size_t bytes) { return rpc_call_unpacks(call, bytes); }
 
-static shoal_status run_predict(struct service *s, struct rpc_call *c, struct query *q, struct rpc_message **out) {
+static void lost(void *cancel) { cancel_start(cancel, STATUS(SHOAL_CANCELLED, "the client has gone")); }
+
+/* A model is asked for whoever called, until he goes. cancel is to be released after the answer. */
+static struct querier asked_by(struct rpc_call *c, struct cancel *cancel) {
+  cancel_init(cancel);
+  rpc_call_on_lost(c, lost, cancel);
+  return (struct querier){rpc_call_deadline(c), {room_for, c}, cancel};
+}
+
+static shoal_status run_predict(struct service *s, struct rpc_call *c, const struct querier *by, struct query *q,
+                                struct rpc_message **out) {
   struct wire m;
   struct model_spec spec;
   TRY(request_read(c, &m));
   TRY(read_spec(m, PredictRequest_model_spec, "PredictRequest", &spec));
   TRY(query_find(q, s->catalog, &spec));
   TRY(predict_read(q, m, room_for, c));
-  q->deadline = rpc_call_deadline(c);
+  query_asked_by(q, by);
   rpc_loop_hand_over();
   TRY(query_run(q));
   return predict_response(q, out);
@@ -58,19 +68,22 @@ static void predict(struct rpc_call *c, void *arg) {
   struct query q = {0};
   struct rpc_message *out = NULL;
   int64_t began = clock_ns();
-  shoal_status s = run_predict(arg, c, &q, &out);
+  struct cancel cancel;
+  struct querier by = asked_by(c, &cancel);
+  shoal_status s = run_predict(arg, c, &by, &q, &out);
   requests_count(q.servable ? q.servable->name : NULL, REQUEST_PREDICT, REQUEST_GRPC, began, s);
   query_release(&q);
   if (s) rpc_call_fail(c, s);
   else rpc_call_reply(c, out);
+  cancel_release(&cancel);
 }
 
 /* ---- Classify, Regress, MultiInference ---- */
 
 static void infer(struct rpc_call *c, struct service *service, enum request_api api,
                   shoal_status (*run)(struct inference_source *, struct wire, struct text *)) {
-  struct inference_source source = {
-      .catalog = service->catalog, .deadline = rpc_call_deadline(c), .room = {room_for, c}};
+  struct cancel cancel;
+  struct inference_source source = {.catalog = service->catalog, .by = asked_by(c, &cancel)};
   struct text out = {0};
   struct wire m;
   int64_t began = clock_ns();
@@ -80,6 +93,7 @@ static void infer(struct rpc_call *c, struct service *service, enum request_api 
   requests_count(source.model, api, REQUEST_GRPC, began, s);
   free(source.model);
   rpc_call_answer(c, s, &out);
+  cancel_release(&cancel);
 }
 
 static void classify(struct rpc_call *c, void *arg) { infer(c, arg, REQUEST_CLASSIFY, inference_classify); }

@@ -27,7 +27,7 @@ static shoal_status predict(struct servable *s, struct wire request) {
 }
 
 static shoal_status replay(struct servable *s, struct wire log) {
-  struct inference_source source = {.servable = s, .deadline = DEADLINE_NEVER};
+  struct inference_source source = {.servable = s, .by = {.deadline = DEADLINE_NEVER}};
   struct text out = {0};
   struct wire inner, request = wire_from("", 0);
   shoal_status e = NULL;

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import cluster
 import tap
@@ -28,7 +29,7 @@ class Server:
             if not line:
                 raise AssertionError(f"the server ended with {self.process.wait()}: {self.said()}")
             self.lines.append(line)
-            m = re.match(r"(?:listening on grpc|REST at http)://.*:(\d+)", line)
+            m = re.match(r"(?:listening on grpc|REST at https?)://.*:(\d+)", line)
             if m and line.startswith("REST"):
                 self.rest = int(m.group(1))
             elif m:
@@ -50,6 +51,15 @@ class Server:
         code = self.process.wait(cluster.PATIENCE)
         self.process.stdout.close()
         return code
+
+    def busy(self):
+        """Does it compute?"""
+        def ticks():
+            with open(f"/proc/{self.process.pid}/stat") as f:
+                return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
+        before = ticks()
+        time.sleep(1)
+        return ticks() - before > 2
 
     def alive(self):
         return self.process.poll() is None
@@ -123,6 +133,33 @@ def half_plus(path, version, add=2.0):
     beside = os.path.join(path, f"being-written-{version}")
     tf.saved_model.save(m, beside, signatures={"serving_default": m.__call__})
     os.rename(beside, os.path.join(path, str(version)))
+
+
+def endless(path, version=1):
+    """y = x after far too many turns."""
+    import tensorflow as tf
+
+    class Endless(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+        def __call__(self, x):
+            turn = tf.while_loop(lambda i: i < 2 ** 60, lambda i: [i + 1], [tf.constant(0, tf.int64)])[0]
+            return {"y": x + tf.cast(turn, tf.float32)}
+
+    m = Endless()
+    tf.saved_model.save(m, os.path.join(path, str(version)), signatures={"serving_default": m.__call__})
+
+
+def zeros(path, version=1):
+    """y: as many zeros as x says."""
+    import tensorflow as tf
+
+    class Zeros(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, "x")])
+        def __call__(self, x):
+            return {"y": tf.zeros([tf.shape(x)[0], tf.reduce_max(x)])}
+
+    m = Zeros()
+    tf.saved_model.save(m, os.path.join(path, str(version)), signatures={"serving_default": m.__call__})
 
 
 def examples_model(path, version=1):

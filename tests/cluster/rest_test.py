@@ -11,6 +11,8 @@ import json
 import math
 import os
 import socket
+import ssl
+import struct
 import sys
 import tempfile
 import threading
@@ -23,9 +25,10 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..", "interop")]
 import numpy as np
 import tensorflow as tf
 
+import certificates
 import cluster
 import tap
-from model_server import Client, Server, examples_model, half_plus
+from model_server import Client, Server, endless, examples_model, half_plus, zeros
 
 
 def ask(port, method, path, body=None, headers=None, chunks=None):
@@ -306,6 +309,60 @@ def test_an_address_has_its_share(folder):
 
 
 @in_folder
+def test_who_goes_away_is_not_computed_for(folder):
+    """A reset ends what was asked over it, and so does --rest_api_timeout_in_ms; a client that has said all waits on."""
+    endless(folder)
+    request = b'POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 20\r\n\r\n{"instances": [1.0]}'
+    with serve(folder) as s:
+        c = socket.create_connection(("localhost", s.rest))
+        c.sendall(request)
+        cluster.until(s.busy)
+        c.shutdown(socket.SHUT_WR)
+        cluster.until(s.busy)
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        c.close()
+        cluster.until(lambda: not s.busy())
+    with serve(folder, "--rest_api_timeout_in_ms=1000", "--grace_seconds=0") as s:
+        assert b"HTTP/1.1 504 " in raw(s.rest, request)
+        c = socket.create_connection(("localhost", s.rest))
+        c.sendall(request)
+        cluster.until(s.busy)
+        assert s.stop() == 0
+        c.close()
+
+
+@in_folder
+def test_answers_are_counted(folder):
+    """What a few bytes make a model answer has its room beside what requests hold, while it is made and written."""
+    zeros(folder)
+    url = "/v1/models/default:predict"
+    with serve(folder, "--max_held_bytes=40000000") as s:
+        assert len(ask(s.rest, "POST", url, {"instances": [1000000]})[1]["predictions"][0]) == 1000000
+        for n in 5000000, 10000000:  # there is room for the tensor, not for its text; for neither
+            code, got = ask(s.rest, "POST", url, {"instances": [n]})
+            assert code == 429 and "the answer: there is no room" in got["error"], (n, code, str(got)[:200])
+        assert ask(s.rest, "POST", url, {"instances": [1000000]})[0] == 200
+
+
+@in_folder
+def test_handlers_have_shares(folder):
+    """Requests that do not end take the handlers of nobody who comes from elsewhere."""
+    endless(folder)
+    request = b'POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 20\r\n\r\n{"instances": [1.0]}'
+    with serve(folder, "--rest_api_num_threads=2", "--max_handlers=3") as s:
+        many = [socket.create_connection(("127.0.0.1", s.rest), source_address=("127.0.0.2", 0)) for _ in range(20)]
+        for c in many:
+            c.sendall(request)
+        cluster.until(s.busy)
+        for _ in range(3):
+            assert ask(s.rest, "GET", "/v1/models/default")[0] == 200
+        for c in many:
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            c.close()
+        cluster.until(lambda: not s.busy())
+
+
+@in_folder
 def test_the_end_is_everybodys(folder):
     """While a body is waited for at the end nobody is let in, by gRPC neither."""
     half_plus(folder, 1)
@@ -324,6 +381,48 @@ def test_the_end_is_everybodys(folder):
 
             cluster.until(deaf)
             assert s.alive() and s.stop() == 0
+
+
+@in_folder
+def test_tls(folder):
+    """REST by TLS: many requests on one connection, large ones, clients with and without a certificate, plain text."""
+    authority = certificates.Authority(folder)
+    mine, client = authority.sign("server", "DNS:localhost"), authority.sign("client", "DNS:client")
+    path = os.path.join(folder, "m")
+    os.makedirs(path)
+    half_plus(path, 1)
+    url, flags = "/v1/models/default:predict", ["--rest_api_tls", f"--tls_cert={mine[0]}", f"--tls_key={mine[1]}"]
+    many = np.random.default_rng(1).normal(size=300000).astype(np.float32)
+
+    def ask_all(context, port):
+        c = http.client.HTTPSConnection("localhost", port, timeout=cluster.PATIENCE, context=context)
+        for values in [1.0, 2.0], many.tolist(), [5.0]:
+            c.request("POST", url, json.dumps({"instances": values}))
+            got = json.loads(c.getresponse().read())["predictions"]
+            assert np.array_equal(np.array(got, np.float32), np.array(values, np.float32) / 2 + 2)
+        c.close()
+
+    anybody = ssl.create_default_context(cafile=authority.ca)
+    named = ssl.create_default_context(cafile=authority.ca)
+    named.load_cert_chain(*client)
+    with serve(path, *flags) as s:
+        ask_all(anybody, s.rest)
+        try:
+            assert ask(s.rest, "GET", "/v1/models/default")[0] != 200
+        except (OSError, http.client.HTTPException):
+            pass
+        idle = [socket.create_connection(("localhost", s.rest)) for _ in range(20)]
+        ask_all(anybody, s.rest)
+        for c in idle:
+            c.close()
+    with serve(path, *flags, f"--tls_ca={authority.ca}") as s:
+        ask_all(named, s.rest)
+        try:
+            ask_all(anybody, s.rest)
+        except OSError:
+            pass
+        else:
+            raise AssertionError("a client without a certificate is let in")
 
 
 @in_folder

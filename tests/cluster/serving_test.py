@@ -254,6 +254,13 @@ model_config_list {{
         fails(lambda: c.predict({"x": X}, name="b"), grpc.StatusCode.NOT_FOUND)
         fails(lambda: reload('model_config_list { config { name: "d" base_path: "/nowhere" } }'),
               grpc.StatusCode.UNKNOWN, "1 servable(s) did not become available: {{name: d}}")
+        # A folder that cannot be read is told of where the model is served, too: from where it was before.
+        served = f'model_config_list {{ config {{ name: "e" base_path: "{a}" }} }}'
+        reload(served)
+        fails(lambda: reload('model_config_list { config { name: "e" base_path: "/nowhere" } }'),
+              grpc.StatusCode.UNKNOWN, "Could not find base path /nowhere for servable e with error")
+        assert c.predict({"x": X}, name="e")[0] == 3
+        reload(served)
         fails(lambda: reload('model_config_list { config { name: "d" } }'), grpc.StatusCode.INVALID_ARGUMENT,
               "it has no base_path")
         fails(lambda: reload(f'model_config_list {{ config {{ name: "a" base_path: "{a}" '
@@ -287,6 +294,9 @@ def test_the_configuration_changes(folder):
         assert there("a")
         write("nonsense")
         cluster.until(lambda: "--model_config_file: " in s.said())
+        assert there("a")
+        write(named("a").replace(folder, "/nowhere"))
+        cluster.until(lambda: "Could not find base path /nowhere for servable a" in s.said())
         assert there("a")
         write(named("b"))
         cluster.until(lambda: there("b"))
@@ -555,6 +565,47 @@ def test_deadline_and_graceful_end(folder):
         assert s.stop() == 0
         t.join()
         assert got and got[0][1]["n"] == much, "a request that was under way was not answered"
+
+
+@in_folder
+def test_who_goes_away_is_not_computed_for(folder):
+    """A step ends with the client that waits for it, in a batch with the last of them; by its deadline, too."""
+    from tensorflow_serving.apis import predict_pb2
+    model_server.endless(folder)
+    for flags in [], ["--enable_batching"]:
+        with Server(f"--model_base_path={folder}", *flags) as s:
+            c = Client(s.port)
+            r = c.spec(predict_pb2.PredictRequest())
+            r.inputs["x"].CopyFrom(tf.make_tensor_proto(X))
+            calls = [c.prediction.Predict.future(r) for _ in range(3)]
+            cluster.until(s.busy)
+            calls[0].cancel()
+            cluster.until(s.busy)
+            for call in calls:
+                call.cancel()
+            cluster.until(lambda: not s.busy())
+            fails(lambda: c.prediction.Predict(r, timeout=0.5), grpc.StatusCode.DEADLINE_EXCEEDED)
+            cluster.until(lambda: not s.busy())
+            gone = Client(s.port)
+            call = gone.prediction.Predict.future(r)  # which ends when nobody has it
+            cluster.until(s.busy)
+            gone.channel.close()
+            cluster.until(lambda: not s.busy())
+            assert call.done()
+            assert s.alive() and s.stop() == 0, s.said()
+
+
+@in_folder
+def test_answers_are_counted(folder):
+    """What a few bytes make a model answer has its room beside what requests hold, while it is made."""
+    model_server.zeros(folder)
+    with Server(f"--model_base_path={folder}", "--max_held_bytes=40000000") as s:
+        c = Client(s.port)
+        assert c.predict({"x": np.array([1000000], np.int32)})[1]["y"].shape == (1, 1000000)
+        for _ in range(5):
+            fails(lambda: c.predict({"x": np.array([10000000], np.int32)}), grpc.StatusCode.RESOURCE_EXHAUSTED,
+                  "the answer: there is no room")
+        assert c.predict({"x": np.array([1000000], np.int32)})[1]["y"].shape == (1, 1000000)
 
 
 @in_folder

@@ -52,6 +52,20 @@ static void block(struct rpc_call *c, void *arg) {
 
 static void huge(struct rpc_call *c, void *arg);
 
+static void on_lost(void *heard) { sem_post(heard); }
+
+/* One that waits until nobody waits for it. */
+static void hear(struct rpc_call *c, void *arg) {
+  sem_t heard;
+  sem_init(&heard, 0, 0);
+  rpc_call_on_lost(c, on_lost, &heard);
+  rpc_loop_hand_over();
+  while (sem_wait(&heard)) continue;
+  rpc_call_reply(c, NULL);
+  sem_destroy(&heard);
+  sem_post(&blocked);
+}
+
 static void failed(struct rpc_call *c, void *arg) {
   struct rpc_message *m = message_from_text(&(struct text){0});
   m->failed = true;
@@ -59,7 +73,8 @@ static void failed(struct rpc_call *c, void *arg) {
 }
 
 static const struct rpc_method methods[] = {{"/t/Echo", echo},   {"/t/Refuse", refuse}, {"/t/Never", never},
-                                            {"/t/Block", block}, {"/t/Huge", huge},     {"/t/Failed", failed}};
+                                            {"/t/Block", block}, {"/t/Huge", huge},     {"/t/Failed", failed},
+                                            {"/t/Hear", hear}};
 
 static struct rpc_server *start(int port, const char *host) {
   struct rpc_server *s;
@@ -105,6 +120,18 @@ static void messages(void **state) {
   ASSERT_FAILS(ask(c, "/t/Nothing", 0, LONG_MS, 0), SHOAL_UNIMPLEMENTED, "/t/Nothing");
   rpc_channel_unref(c);
   rpc_server_stop(s, 0);
+}
+
+/* A handler that waits hears at once that its client has gone, and answers nobody. */
+static void lost(void **state) {
+  struct rpc_server *s = start(0, NULL);
+  struct rpc_channel *c = dial(rpc_server_port(s), "127.0.0.1");
+  sem_init(&blocked, 0, 0);
+  for (int i = 0; i < 20; i++) ASSERT_FAILS(ask(c, "/t/Hear", 10, 1 + 3 * i, 0), SHOAL_DEADLINE_EXCEEDED, "Deadline");
+  ASSERT_OK(ask(c, "/t/Echo", 10, LONG_MS, 0));
+  rpc_channel_unref(c);
+  rpc_server_stop(s, 0); /* which waits for all of them */
+  sem_destroy(&blocked);
 }
 
 static void errors(void **state) {
@@ -642,6 +669,6 @@ RUN_TESTS(cmocka_unit_test(cannot_begin), cmocka_unit_test(ended_from_within), c
           cmocka_unit_test(addresses), cmocka_unit_test(smaller_and_larger), cmocka_unit_test(in_turns),
           cmocka_unit_test(blocking), cmocka_unit_test(room), cmocka_unit_test(watchdog), cmocka_unit_test(turns),
           cmocka_unit_test(four_gigabytes), cmocka_unit_test(large_fields), cmocka_unit_test(no_memory),
-          cmocka_unit_test(given_back), cmocka_unit_test(messages), cmocka_unit_test(errors),
+          cmocka_unit_test(given_back), cmocka_unit_test(messages), cmocka_unit_test(lost), cmocka_unit_test(errors),
           cmocka_unit_test(cancelling), cmocka_unit_test(waiting), cmocka_unit_test(stopping),
           cmocka_unit_test(large_metadata), cmocka_unit_test(timeouts))

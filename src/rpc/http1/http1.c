@@ -153,6 +153,16 @@ static void http1_free(struct http1 *h) {
   rpc_loop_release();
 }
 
+/* Of the protocols that a client of TLS offers, ours; one that offers others alone is left to find out. */
+static int pick_protocol(SSL *ssl, const unsigned char **out, unsigned char *n, const unsigned char *offered,
+                         unsigned int size, void *arg) {
+  static const unsigned char mine[] = "\x08http/1.1";
+  unsigned char *picked;
+  int found = SSL_select_next_proto(&picked, n, mine, sizeof mine - 1, offered, size);
+  *out = picked;
+  return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
+}
+
 shoal_status http1_start(const struct http1_options *o, struct http1 **out) {
   TRY(rpc_loop_acquire());
   struct http1 *h = mem_zalloc(1, sizeof *h);
@@ -165,6 +175,7 @@ shoal_status http1_start(const struct http1_options *o, struct http1 **out) {
   pthread_mutex_init(&h->lock, NULL);
   cond_init(&h->news);
   shoal_status s = rpc_tls_context(o->tls, true, &h->tls);
+  if (h->tls) SSL_CTX_set_alpn_select_cb(h->tls, pick_protocol, NULL);
   if (!s) s = bind_and_listen(o->host ? o->host : "127.0.0.1", o->port, o->flags, &h->fd, &h->port);
   if (s) {
     http1_free(h);

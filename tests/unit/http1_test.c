@@ -1,0 +1,207 @@
+/* A server of HTTP/1 in one process with gRPC's: an address has its share of the handlers, a handler hears that nobody
+ * waits for it, idle connections of one port make room at the other, the end waits for what is under way and no longer.
+ */
+#include "unit.h"
+#include "ports.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "rpc/channel.h"
+#include "rpc/http1/http1.h"
+#include "rpc/limits.h"
+#include "rpc/loop.h"
+#include "rpc/server.h"
+
+static sem_t begun, released;
+static atomic_int unwanted;
+
+static void on_unwanted(void *arg) {
+  atomic_fetch_add(&unwanted, 1);
+  sem_post(arg);
+}
+
+/* /wait waits until it is released, /hear until nobody wants it; others are answered. */
+static void handle(void *arg, const struct http1_request *r, struct http1_answer *a) {
+  a->code = 200;
+  text_adds(&a->body, r->path);
+  if (!strcmp(r->path, "/wait")) {
+    sem_post(&begun);
+    rpc_loop_hand_over();
+    while (sem_wait(&released)) continue;
+  }
+  if (strcmp(r->path, "/hear") != 0) return;
+  sem_t heard;
+  sem_init(&heard, 0, 0);
+  http1_on_unwanted(r, on_unwanted, &heard);
+  sem_post(&begun);
+  rpc_loop_hand_over();
+  while (sem_wait(&heard)) continue;
+  http1_wanted(r);
+  sem_destroy(&heard);
+}
+
+static void refuse(void *arg, int code, const char *words, struct http1_answer *a) {
+  a->code = code;
+  text_adds(&a->body, words);
+}
+
+static struct http1 *start(void) {
+  struct http1 *h;
+  ASSERT_OK(http1_start(&(struct http1_options){.flags = "none", .handle = handle, .refuse = refuse}, &h));
+  return h;
+}
+
+static void stop(struct http1 *h, int64_t grace_ms) {
+  http1_close(h, grace_ms);
+  http1_stop(h);
+}
+
+/* From 127.0.0.`host`. */
+static int dial(int port, int host) {
+  struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + (unsigned)host)};
+  struct sockaddr_in to = {
+      .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof from), 0);
+  assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+  return fd;
+}
+
+static void say(int fd, const char *path) {
+  char request[128];
+  int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\n\r\n", path);
+  assert_int_equal(write(fd, request, (size_t)n), n);
+}
+
+/* Is the next answer of that code? False too where there is none. */
+static bool hears(int fd, int code) {
+  char answer[512] = "";
+  ssize_t n = read(fd, answer, sizeof answer - 1);
+  return n > 9 && atoi(answer + 9) == code;
+}
+
+static bool is_asked(int port, int host) {
+  int fd = dial(port, host);
+  say(fd, "/now");
+  bool well = hears(fd, 200);
+  close(fd);
+  return well;
+}
+
+static void an_address_has_a_share_of_the_handlers(void **state) {
+  enum { ALL = 6, SHARE = 2 };
+  rpc_limit_set(RPC_MAX_HTTP_HANDLERS, SHARE);
+  struct http1 *h = start();
+  int waiting[ALL];
+  for (int i = 0; i < ALL; i++) say(waiting[i] = dial(http1_port(h), 2), "/wait");
+  for (int i = 0; i < SHARE; i++) sem_wait(&begun);
+  for (int i = 0; i < 3; i++) assert_true(is_asked(http1_port(h), 1));
+  assert_int_equal(sem_trywait(&begun), -1); /* the others have not begun */
+  for (int i = 0; i < ALL; i++) sem_post(&released);
+  for (int i = 0; i < ALL; i++) {
+    assert_true(hears(waiting[i], 200));
+    close(waiting[i]);
+  }
+  for (int i = SHARE; i < ALL; i++) sem_wait(&begun);
+  stop(h, 0);
+  rpc_limit_set(RPC_MAX_HTTP_HANDLERS, 0);
+}
+
+static void a_handler_hears_that_nobody_waits(void **state) {
+  struct http1 *h = start();
+  int fd = dial(http1_port(h), 1);
+  say(fd, "/hear");
+  sem_wait(&begun);
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
+  close(fd); /* with a reset */
+  while (atomic_load(&unwanted) < 1) usleep(1000);
+  /* Who has said all it will is not gone. */
+  fd = dial(http1_port(h), 1);
+  say(fd, "/wait");
+  shutdown(fd, SHUT_WR);
+  sem_wait(&begun);
+  sem_post(&released);
+  assert_true(hears(fd, 200));
+  close(fd);
+  stop(h, 0);
+  assert_int_equal(atomic_load(&unwanted), 1);
+}
+
+static void the_end_waits_so_long(void **state) {
+  struct http1 *h = start();
+  int hearing = dial(http1_port(h), 1), idle = dial(http1_port(h), 1), half = dial(http1_port(h), 1);
+  say(hearing, "/hear");
+  assert_int_equal(write(half, "GET", 3), 3);
+  sem_wait(&begun);
+  int64_t began = clock_ns();
+  http1_close(h, 300);
+  assert_false(hears(idle, 200));
+  assert_true(hears(hearing, 200)); /* what it has to say when it is told to end */
+  assert_true(clock_ns() - began >= 300000000);
+  assert_false(hears(half, 200));
+  http1_stop(h);
+  assert_int_equal(atomic_load(&unwanted), 2);
+  close(hearing);
+  close(idle);
+  close(half);
+}
+
+static void echo(struct rpc_call *c, void *arg) { rpc_call_reply(c, NULL); }
+
+/* Until somebody has been idle for long enough to make room. */
+static void until(bool (*done)(int port, int host), int port) {
+  for (int i = 0; i < 200; i++) {
+    if (done(port, 1)) return;
+    usleep(100000);
+  }
+  fail_msg("nobody makes room");
+}
+
+static bool is_called(int port, int host) {
+  char address[64];
+  snprintf(address, sizeof address, "127.0.0.1:%d", port);
+  struct rpc_channel *c = rpc_channel_new(address, NULL, NULL);
+  struct rpc_body body = {0};
+  shoal_status s = rpc_call_wait(c, "/t/Echo", message_from_text(&(struct text){0}), deadline_after_ms(1000), 0, &body);
+  bool well = !s;
+  shoal_status_free(s);
+  rpc_body_release(&body);
+  rpc_channel_unref(c);
+  return well;
+}
+
+static void idle_ones_make_room_at_the_other_port(void **state) {
+  enum { MOST = 4 };
+  static const struct rpc_method methods[] = {{"/t/Echo", echo}};
+  struct rpc_server *s;
+  int idle[MOST];
+  rpc_limit_set(RPC_MAX_CONNECTIONS, MOST);
+  rpc_limit_set(RPC_MAX_ADDRESS_CONNECTIONS, MOST);
+  ASSERT_OK(rpc_server_start(&(struct rpc_server_options){.methods = methods, .n_methods = 1}, &s));
+  rpc_server_accept(s);
+  struct http1 *h = start();
+  for (int i = 0; i < MOST; i++) idle[i] = dial(http1_port(h), 1);
+  until(is_called, rpc_server_port(s));
+  for (int i = 0; i < MOST; i++) close(idle[i]);
+  for (int i = 0; i < MOST; i++) idle[i] = dial(rpc_server_port(s), 1);
+  until(is_asked, http1_port(h));
+  for (int i = 0; i < MOST; i++) close(idle[i]);
+  stop(h, 0);
+  rpc_server_stop(s, 0);
+  rpc_limit_set(RPC_MAX_CONNECTIONS, 0);
+  rpc_limit_set(RPC_MAX_ADDRESS_CONNECTIONS, 0);
+}
+
+int main(void) {
+  sem_init(&begun, 0, 0);
+  sem_init(&released, 0, 0);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(an_address_has_a_share_of_the_handlers), cmocka_unit_test(a_handler_hears_that_nobody_waits),
+      cmocka_unit_test(the_end_waits_so_long), cmocka_unit_test(idle_ones_make_room_at_the_other_port)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

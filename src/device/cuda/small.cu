@@ -9,8 +9,7 @@
  *
  * Numbers are multiplied as sums of two TF32 numbers each, in three products: that is float32 but for the last bits,
  * and costs nothing here. */
-#include <float.h>
-
+#include "early.cuh"
 #include "types.cuh"
 
 enum { WARP = 32, TILE_ROWS = 16, TILE_K = 8, MOST_WARPS = 16, AT_ONCE = 4, PRODUCTS = 24 };
@@ -31,12 +30,11 @@ static_assert(sizeof(small_products) <= 4000, "what a kernel is given has room")
 
 /* ---- products ---- */
 
-/* v is high + low, to 21 bits behind the point; what is not a number is high alone. */
+/* v is high + low, to 21 bits behind the point: the card reads the upper 10 of each. (What is infinite becomes no
+ * number.) */
 __device__ inline void split(float v, uint32_t &high, uint32_t &low) {
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(high) : "f"(v));
-  float rest = v - __uint_as_float(high);
-  if (!(fabsf(rest) <= FLT_MAX)) rest = 0;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(low) : "f"(rest));
+  high = __float_as_uint(v) & 0xffffe000u;
+  low = __float_as_uint(v - __uint_as_float(high));
 }
 
 /* c += a b: 16 by 8 times 8 by 8. Of lane l, with g = l / 4 and t = l % 4: a is rows g, g + 8 of column t, then of
@@ -60,31 +58,56 @@ template <int N> __device__ inline void multiply_split(float (&c)[N][4], const f
   }
 }
 
-/* Behind a's last row comes one of ones, where sums are wanted. */
-__device__ inline float a_at(const small_product &p, int row, int k) {
-  if (k >= p.k) return 0;
-  if (row < p.m) return p.a[(int64_t)row * p.a_row + (int64_t)k * p.a_col];
-  return row == p.m && p.sums ? 1.0f : 0.0f;
-}
+/* Where a lane's elements are: of two rows of a, and of N columns of b, from the first k on. Rows and columns that
+ * there are not are others in their place, whose results nobody stores; behind a's last row comes one of ones, where
+ * sums are wanted. */
+template <int N> struct lane_of {
+  const float *a[2], *b[N];
+  bool ones[2];
+  __device__ inline lane_of(const small_product &p, int row, int column) {
+    int g = threadIdx.x % WARP / 4;
+    for (int i = 0; i < 2; i++) {
+      int r = row + g + i * 8;
+      ones[i] = r == p.m && p.sums;
+      a[i] = p.a + (r < p.m ? r * p.a_row : 0);
+    }
+    for (int n = 0; n < N; n++) {
+      int c = column + n * 8 + g;
+      b[n] = p.b + (c < p.n ? c * p.b_col : 0);
+    }
+  }
+};
 
-__device__ inline float b_at(const small_product &p, int k, int column) {
-  return k < p.k && column < p.n ? p.b[(int64_t)k * p.b_row + (int64_t)column * p.b_col] : 0;
-}
+/* A step of 8 of k, of which this lane has two. */
+template <int N> struct step_of {
+  float a[4], b[N][2];
+  __device__ inline void load(const small_product &p, const lane_of<N> &l, int k) {
+    for (int i = 0; i < 2; i++) {
+      int at = k + i * 4;
+      bool there = at < p.k;
+      int in_a = there ? at * p.a_col : 0, in_b = there ? at * p.b_row : 0;
+      for (int r = 0; r < 2; r++) {
+        float v = l.a[r][in_a];
+        a[r + i * 2] = !there ? 0 : l.ones[r] ? 1 : v;
+      }
+      for (int n = 0; n < N; n++) {
+        float v = l.b[n][in_b];
+        b[n][i] = there ? v : 0;
+      }
+    }
+  }
+};
 
 /* A warp's part of what is summed: every so many eighths. */
 template <int N> __device__ inline void sum_part(const small_product &p, int row, int column, float (&c)[N][4]) {
-  int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
-  for (int k = warp * TILE_K; k < p.k; k += warps * TILE_K * AT_ONCE) {
-    float a[AT_ONCE][4], b[AT_ONCE][N][2];
+  int warp = threadIdx.x / WARP, step = blockDim.x / WARP * TILE_K, t = threadIdx.x % 4;
+  lane_of<N> l(p, row, column);
+  for (int k = warp * TILE_K; k < p.k; k += step * AT_ONCE) {
+    step_of<N> s[AT_ONCE];
 #pragma unroll
-    for (int u = 0; u < AT_ONCE; u++) {
-      int at = k + u * warps * TILE_K + t;
-      for (int i = 0; i < 4; i++) a[u][i] = a_at(p, row + g + i % 2 * 8, at + i / 2 * 4);
-      for (int n = 0; n < N; n++)
-        for (int i = 0; i < 2; i++) b[u][n][i] = b_at(p, at + i * 4, column + n * 8 + g);
-    }
+    for (int u = 0; u < AT_ONCE; u++) s[u].load(p, l, k + u * step + t);
 #pragma unroll
-    for (int u = 0; u < AT_ONCE; u++) multiply_split<N>(c, a[u], b[u]);
+    for (int u = 0; u < AT_ONCE; u++) multiply_split<N>(c, s[u].a, s[u].b);
   }
 }
 
@@ -123,12 +146,18 @@ template <int N> __device__ inline void make_tile(const small_products &m) {
   }
 }
 
-extern "C" __global__ void __launch_bounds__(512) small_products_8(small_products m) { make_tile<1>(m); }
-extern "C" __global__ void __launch_bounds__(512) small_products_16(small_products m) { make_tile<2>(m); }
+extern "C" __global__ void __launch_bounds__(512) small_products_8(small_products m) {
+  begin_early();
+  make_tile<1>(m);
+}
+extern "C" __global__ void __launch_bounds__(512) small_products_16(small_products m) {
+  begin_early();
+  make_tile<2>(m);
+}
 
 /* ---- the last layer of a classifier ---- */
 
-enum { ROWS = 4, MOST_CLASSES = 16, MOST_WEIGHTS = 8192 };
+enum { ROWS = 4, BLOCK = ROWS * WARP, MOST_CLASSES = 16, MOST_WEIGHTS = 8192, EACH = 4, STAGED = 8 };
 
 struct small_classifier { /* as kernels_small.c fills it */
   const float *x, *w, *bias, *each; /* [rows, width], [width, classes], [classes], [rows] */
@@ -139,89 +168,142 @@ struct small_classifier { /* as kernels_small.c fills it */
   uint32_t relu; /* x came of one: back is led through it */
 };
 
-/* Each lane has all sums in the end. */
-__device__ inline void logits_of(const small_classifier &m, const float *w, const float *x, float (&z)[MOST_CLASSES]) {
-  int lane = threadIdx.x % WARP;
+/* A lane's elements of a row: from k on, every 32nd. */
+__device__ inline void load_row(const small_classifier &m, const float *x, int k, float (&v)[EACH]) {
 #pragma unroll
-  for (int n = 0; n < MOST_CLASSES; n++) z[n] = 0;
-  for (int k = lane; k < m.width; k += WARP) {
-    float v = x[k];
+  for (int i = 0; i < EACH; i++) v[i] = k + i * WARP < m.width ? x[k + i * WARP] : 0;
+}
+
+__device__ inline void stage_weights(const small_classifier &m, float *w, int n) {
+  for (int at = threadIdx.x; at < n; at += BLOCK * STAGED) {
+    float v[STAGED];
 #pragma unroll
-    for (int n = 0; n < MOST_CLASSES; n++)
-      if (n < m.classes) z[n] += v * w[k * m.classes + n];
+    for (int u = 0; u < STAGED; u++) v[u] = at + u * BLOCK < n ? m.w[at + u * BLOCK] : 0;
+#pragma unroll
+    for (int u = 0; u < STAGED; u++)
+      if (at + u * BLOCK < n) w[at + u * BLOCK] = v[u];
+  }
+}
+
+/* Each lane has all sums in the end. v: the row's first elements. */
+template <int C>
+__device__ inline void logits_of(const small_classifier &m, const float *w, const float *x, float (&v)[EACH],
+                                 const float *bias, float (&z)[C]) {
+  int classes = C == MOST_CLASSES ? m.classes : C;
+#pragma unroll
+  for (int n = 0; n < C; n++) z[n] = 0;
+  for (int k = threadIdx.x % WARP; k < m.width; k += WARP * EACH) {
+    if (k >= WARP * EACH) load_row(m, x, k, v);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+#pragma unroll
+      for (int n = 0; n < C; n++)
+        if (k + i * WARP < m.width && n < classes) z[n] += v[i] * w[(k + i * WARP) * classes + n];
   }
   for (int d = WARP / 2; d > 0; d /= 2)
 #pragma unroll
-    for (int n = 0; n < MOST_CLASSES; n++)
-      if (n < m.classes) z[n] += __shfl_xor_sync(~0u, z[n], d);
+    for (int n = 0; n < C; n++) z[n] += __shfl_xor_sync(~0u, z[n], d);
 #pragma unroll
-  for (int n = 0; n < MOST_CLASSES; n++) z[n] = n < m.classes ? z[n] + m.bias[n] : -INFINITY;
+  for (int n = 0; n < C; n++) z[n] = n < classes ? z[n] + bias[n] : -INFINITY;
 }
 
 /* z becomes its gradient; returns the loss. A label that there is not makes NaN, as TensorFlow's on a card. */
-__device__ inline float entropy_of(const small_classifier &m, int64_t label, float each, float (&z)[MOST_CLASSES]) {
-  bool fits = label >= 0 && label < m.classes;
+template <int C>
+__device__ inline float entropy_of(const small_classifier &m, int64_t label, float each, float (&z)[C]) {
+  int classes = C == MOST_CLASSES ? m.classes : C;
   float top = z[0], sum = 0, at = NAN;
 #pragma unroll
-  for (int n = 1; n < MOST_CLASSES; n++) top = fmaxf(top, z[n]);
+  for (int n = 1; n < C; n++) top = fmaxf(top, z[n]);
 #pragma unroll
-  for (int n = 0; n < MOST_CLASSES; n++) {
+  for (int n = 0; n < C; n++) {
     if (n == label) at = z[n];
-    z[n] = n < m.classes ? expf(z[n] - top) : 0;
+    z[n] = n < classes ? __expf(z[n] - top) : 0;
     sum += z[n];
   }
-  if (!fits) each = NAN;
+  if (label < 0 || label >= classes) each = at = NAN;
+  float factor = each / sum;
 #pragma unroll
-  for (int n = 0; n < MOST_CLASSES; n++) z[n] = z[n] / sum * each - (n == label ? each : 0);
+  for (int n = 0; n < C; n++) z[n] = z[n] * factor - (n == label ? each : 0);
   return logf(sum) - (at - top);
 }
 
-__device__ inline void back_of(const small_classifier &m, const float *w, const float *x,
-                               const float (&z)[MOST_CLASSES], float *back) {
-  for (int k = threadIdx.x % WARP; k < m.width; k += WARP) {
-    float v = 0;
+template <int C>
+__device__ inline void back_of(const small_classifier &m, const float *w, const float *x, float (&v)[EACH],
+                               const float (&z)[C], float *back) {
+  int classes = C == MOST_CLASSES ? m.classes : C;
+  for (int k = threadIdx.x % WARP; k < m.width; k += WARP * EACH) {
+    if (m.width > WARP * EACH) load_row(m, x, k, v);
 #pragma unroll
-    for (int n = 0; n < MOST_CLASSES; n++)
-      if (n < m.classes) v += z[n] * w[k * m.classes + n];
-    back[k] = m.relu && !(x[k] > 0) ? 0 : v;
+    for (int i = 0; i < EACH; i++) {
+      float sum = 0;
+      if (k + i * WARP >= m.width) continue;
+#pragma unroll
+      for (int n = 0; n < C; n++)
+        if (n < classes) sum += z[n] * w[(k + i * WARP) * classes + n];
+      back[k + i * WARP] = m.relu && !(v[i] > 0) ? 0 : sum;
+    }
   }
 }
 
-/* The last block to come adds the losses, in their order. */
+/* The last block to come adds the losses, in an order that is always the same. */
 __device__ inline void add_losses(const small_classifier &m) {
   __shared__ bool last;
-  __threadfence();
+  __shared__ float parts[ROWS];
   __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(m.done, 1) + 1 == gridDim.x;
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicAdd(m.done, 1) + 1 == gridDim.x;
+  }
   __syncthreads();
-  if (!last || threadIdx.x >= WARP) return;
+  if (!last) return;
   __threadfence();
   float sum = 0;
-  for (int i = threadIdx.x; i < m.rows; i += WARP) sum += __ldcg(m.loss + i);
+  for (int i = threadIdx.x; i < m.rows; i += BLOCK) sum += __ldcg(m.loss + i);
   for (int d = WARP / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+  if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = sum;
+  __syncthreads();
   if (threadIdx.x > 0) return;
-  *m.mean = sum / m.rows;
+  *m.mean = (parts[0] + parts[1] + parts[2] + parts[3]) / m.rows;
   *m.done = 0;
 }
 
-template <class L> __device__ inline void classify(const small_classifier &m) {
-  __shared__ float w[MOST_WEIGHTS];
-  int64_t row = (int64_t)blockIdx.x * ROWS + threadIdx.x / WARP;
-  for (int i = threadIdx.x; i < m.width * m.classes; i += blockDim.x) w[i] = m.w[i];
+/* All that comes from memory is asked for at once: x, the label and what it counts for, weights. C: at most so many
+ * classes, or as many. */
+template <class L, int C> __device__ inline void classify(const small_classifier &m, float *w, float *bias) {
+  int classes = C == MOST_CLASSES ? m.classes : C, lane = threadIdx.x % WARP;
+  int64_t row = (int64_t)blockIdx.x * ROWS + threadIdx.x / WARP, read = row < m.rows ? row : 0;
+  const float *x = m.x + read * m.width;
+  float v[EACH], each = m.rows ? m.each[read] : 0;
+  int64_t label = m.rows ? ((const L *)m.labels)[read] : 0;
+  if (m.rows) load_row(m, x, lane, v);
+  if (threadIdx.x < classes) bias[threadIdx.x] = m.bias[threadIdx.x];
+  stage_weights(m, w, m.width * classes);
   __syncthreads();
   if (row < m.rows) {
-    const float *x = m.x + row * m.width;
-    float z[MOST_CLASSES];
-    logits_of(m, w, x, z);
-    float loss = entropy_of(m, ((const L *)m.labels)[row], m.each[row], z);
-    if (threadIdx.x % WARP == 0) m.loss[row] = loss;
+    float z[C];
+    logits_of<C>(m, w, x, v, bias, z);
+    float loss = entropy_of<C>(m, label, each, z);
+    if (lane == 0) m.loss[row] = loss;
 #pragma unroll
-    for (int n = 0; n < MOST_CLASSES; n++)
-      if (n < m.classes && n == threadIdx.x % WARP) m.grad[row * m.classes + n] = z[n];
-    back_of(m, w, x, z, m.back + row * m.width);
+    for (int n = 0; n < C; n++)
+      if (n < classes && n == lane) m.grad[row * classes + n] = z[n];
+    back_of<C>(m, w, x, v, z, m.back + row * m.width);
   }
   add_losses(m);
 }
 
-extern "C" __global__ void small_classifier_i32(small_classifier m) { classify<i32>(m); }
-extern "C" __global__ void small_classifier_i64(small_classifier m) { classify<i64>(m); }
+/* Ten classes, as digits have, are known beforehand. */
+template <class L> __device__ inline void classify_any(const small_classifier &m) {
+  __shared__ float w[MOST_WEIGHTS], bias[MOST_CLASSES];
+  if (m.classes == 10) classify<L, 10>(m, w, bias);
+  else classify<L, MOST_CLASSES>(m, w, bias);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) small_classifier_i32(small_classifier m) {
+  begin_early();
+  classify_any<i32>(m);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK) small_classifier_i64(small_classifier m) {
+  begin_early();
+  classify_any<i64>(m);
+}

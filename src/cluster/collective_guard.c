@@ -67,19 +67,23 @@ static void on_time_out(void *arg) {
   guard_stop(g, g->late(g));
 }
 
-bool guard_begin(struct collective_guard *g, struct collectives *c, struct cancel *step) {
+bool guard_begin(struct collective_guard *g, struct collectives *c, struct cancel *step, int64_t step_id) {
   if (step && !cancel_register(step, &g->hook, on_cancel, g)) {
     cancel_start(&g->cancel, cancelled());
     return false;
   }
   g->step = step;
   alarm_set(&g->alarm, g->deadline + LEADER_FIRST_MS * 1000000ll, on_time_out, g);
+  g->step_id = step_id;
+  shoal_status failed = failed_steps_enter(&c->failed, g);
+  if (failed) guard_stop(g, failed);
   g->end = end_of_now(c);
   if (g->end && !cancel_register(&g->end->cancel, &g->end_hook, on_end, g)) on_end(g);
   return !cancel_started(&g->cancel);
 }
 
-void guard_end(struct collective_guard *g) {
+void guard_end(struct collective_guard *g, struct collectives *c) {
+  failed_steps_leave(&c->failed, g);
   if (g->step) cancel_deregister(g->step, &g->hook);
   if (g->end) cancel_deregister(&g->end->cancel, &g->end_hook);
   alarm_clear(&g->alarm);

@@ -175,7 +175,7 @@ static void close_party(void *arg, shoal_status none) {
   cancel_deregister(&p->guard.cancel, &p->breaking);
   alarm_clear(&p->look);
   cancel_start(&p->watching, NULL);
-  guard_end(&p->guard);
+  guard_end(&p->guard, collectives_of(p));
   rendezvous_unref(p->wire.rendezvous);
   leave(p);
 }
@@ -237,7 +237,7 @@ static void begin(struct together *t) {
   atomic_fetch_add(p->on_device ? &c->in_windows : p->shared ? &c->in_memory : &c->by_messages, p->n);
   atomic_fetch_add(&c->parties, 1);
   struct cancel *step = p->first->member->cancel;
-  if (!guard_begin(&p->guard, c, step) || !cancel_register(&p->guard.cancel, &p->breaking, on_break, p)) {
+  if (!guard_begin(&p->guard, c, step, p->step->id) || !cancel_register(&p->guard.cancel, &p->breaking, on_break, p)) {
     fail_all(p);
     return;
   }

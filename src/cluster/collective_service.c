@@ -13,6 +13,7 @@
 #include "cluster/request_parts.h"
 #include "cluster/worker_service.h"
 #include "proto/step_stats.wire.h"
+#include "proto/shoal.wire.h"
 #include "proto/worker.wire.h"
 #include "rpc/message.h"
 #include "tensor/tensor_proto.h"
@@ -206,6 +207,12 @@ enum { MOST_KEYS = 1024 };
 
 static shoal_status answer_sequences(struct worker *w, struct wire m, struct text *t) {
   int n = 0;
+  int64_t last = 0, up_ms = -1;
+  struct wire asks = m;
+  for (struct wire_field f; wire_next(&asks, &f) == WIRE_FIELD;) {
+    if (f.tag == GetStepSequenceAsk_last) last = (int64_t)f.value;
+    if (f.tag == GetStepSequenceAsk_up_ms) up_ms = (int64_t)f.value;
+  }
   for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;) {
     if (f.number != wire_tag_number(GetStepSequenceRequest_graph_key)) continue;
     struct wire packed = f.type == WIRE_BYTES ? wire_inside(&f) : wire_from("", 0);
@@ -214,8 +221,12 @@ static shoal_status answer_sequences(struct worker *w, struct wire m, struct tex
       if (n++ == MOST_KEYS) return INVALID("GetStepSequence asks for more than %d numbers", MOST_KEYS);
       size_t at = begin_GetStepSequenceResponse_step_sequence(t);
       put_StepSequence_graph_key(t, (int64_t)key);
-      put_StepSequence_next_step_id(t, collective_sequence(&w->collectives, (int64_t)key));
+      int64_t next = collective_sequence(&w->collectives, (int64_t)key);
+      put_StepSequence_next_step_id(t, next);
       wire_end(t, at);
+      char *why = next - 1 == last ? NULL : failed_steps_why(&w->collectives.failed, next - 1, up_ms);
+      if (why) put_GetStepSequenceExtra_failed(t, why);
+      free(why);
       if (f.type == WIRE_VARINT) break;
     }
   }
@@ -237,5 +248,6 @@ void worker_service_step_sequence(struct worker *w, struct rpc_call *c) {
   shoal_status s = request_read(c, &m);
   if (!s) s = check_leads(w);
   if (!s) s = answer_sequences(w, m, &t);
+  if (!s) put_GetStepSequenceExtra_hears(&t, true);
   rpc_call_answer(c, s, &t);
 }

@@ -2,15 +2,20 @@
  * TensorFlow's way, which its masters take too: the leader has the next number of every graph key, masters ask for it
  * once and count on by themselves, a step at a time; where a count has gone wrong they ask again. So they do after a
  * step that failed: a task that stood still may have missed the end of one that the others have, and would count one
- * behind them for ever. */
+ * behind them for ever. A leader whose own part of such a step has not ended still has its number: who knows that the
+ * step has failed asks again after a moment. And who comes to a step when that has failed elsewhere takes its number,
+ * to fail as well, once: else it would be a step ahead of the others, and not know why they begin anew. The leader says
+ * so to those who have not heard. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/moment.h"
 #include "cluster/collectives.h"
 #include "cluster/worker.h"
+#include "proto/shoal.wire.h"
 #include "proto/worker.wire.h"
 #include "rpc/message.h"
 
@@ -20,6 +25,7 @@ static const int64_t UNKNOWN = -1;
 
 struct step_sequence {
   int64_t next;    /* or UNKNOWN */
+  int64_t last;    /* that a step of this task's master had; 0: none */
   uint64_t leader; /* which incarnation of it counted so far; 0: that was not known, or we lead */
   bool own;        /* steps of this task's master have it: others' questions do not push it out */
   bool leads;      /* this task counts */
@@ -63,13 +69,29 @@ int64_t collective_sequence(struct collectives *c, int64_t key) {
   return next;
 }
 
-void collective_step_over(struct worker *w, int64_t key, int64_t id, bool failed) {
+void collective_step_over(struct worker *w, int64_t key, int64_t id, shoal_status failed) {
   struct collectives *c = &w->collectives;
+  /* Before it is counted: who is told of the next number is told why this one failed. */
+  if (failed) collective_step_failed(w, key, id, failed);
+  else failed_steps_met(&c->failed, id);
   pthread_mutex_lock(&c->lock);
   struct step_sequence *q = sequence_of(c, key);
-  bool counts = q->next == id && (q->leads || !failed);
-  q->next = counts ? (id + 1) & ID_BITS : UNKNOWN;
+  q->last = id;
+  int64_t after = (id + 1) & ID_BITS;
+  bool counts = q->next == id && (q->leads || !failed), counted = q->leads && q->next == after;
+  q->next = counts || counted ? after : UNKNOWN;
   pthread_mutex_unlock(&c->lock);
+}
+
+bool collective_sequence_failed(struct collectives *c, int64_t key, int64_t id) {
+  char name[32];
+  snprintf(name, sizeof name, "%" PRId64, key);
+  pthread_mutex_lock(&c->lock);
+  struct step_sequence *q = strmap_get(&c->sequences, name);
+  bool past = q && q->own && q->next != UNKNOWN && q->next != id;
+  if (q && !q->own && q->next != UNKNOWN) q->next = (id + 1) & ID_BITS;
+  pthread_mutex_unlock(&c->lock);
+  return past;
 }
 
 /* ---- asking the leader ---- */
@@ -78,7 +100,9 @@ struct sequence_call {
   struct worker *worker;
   struct peer *leader; /* a reference */
   struct cancellable call;
-  int64_t key;
+  struct cancel *cancel; /* NULL: nobody does */
+  struct moment again;
+  int64_t deadline, key, last;
   void (*done)(void *arg, shoal_status s, int64_t id);
   void *arg;
 };
@@ -89,24 +113,58 @@ static void call_over(struct sequence_call *k, shoal_status s, int64_t id) {
   free(k);
 }
 
+static void ask(struct sequence_call *k);
+
+static shoal_status was_cancelled(void) {
+  return status_mark_derived(STATUS(SHOAL_CANCELLED, "the step was cancelled"));
+}
+
+static void ask_again(void *arg, bool cancelled) {
+  struct sequence_call *k = arg;
+  if (cancelled) call_over(k, was_cancelled(), 0);
+  else ask(k);
+}
+
+static void wait_a_moment(struct sequence_call *k) {
+  enum { MOMENT_MS = 20 };
+  if (clock_ns() > k->deadline)
+    call_over(k, STATUS(SHOAL_DEADLINE_EXCEEDED, "the leader's own part of the last one, which failed, does not end"),
+              0);
+  else moment_wait(&k->again, k->cancel, MOMENT_MS, ask_again, k);
+}
+
 static void answered(void *arg, shoal_status s, struct rpc_body *body) {
   struct sequence_call *k = arg;
+  struct collectives *c = &k->worker->collectives;
   const void *data;
   size_t size;
   int64_t next = UNKNOWN;
+  bool hears = false;
+  char *failed = NULL;
   cancellable_end(&k->call);
   if (!s) s = rpc_body_flat(body, &data, &size);
   if (!s) {
     struct wire w = wire_from(data, size);
     for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
       struct wire inside = wire_inside(&f);
+      if (f.tag == GetStepSequenceExtra_hears) hears = f.value != 0;
+      if (f.tag == GetStepSequenceExtra_failed) free(failed), failed = mem_strndup((const char *)f.data, f.size);
       for (struct wire_field n; f.tag == GetStepSequenceResponse_step_sequence && wire_next(&inside, &n) == WIRE_FIELD;)
         if (n.tag == StepSequence_next_step_id) next = (int64_t)n.value & ID_BITS;
     }
     if (next == UNKNOWN) s = INTERNAL("the leader's answer has none");
   }
+  if (!s && failed) {
+    next = (next - 1) & ID_BITS;
+    failed_steps_add(&c->failed, k->key, next, true, status_mark_derived(STATUS(SHOAL_ABORTED, "%s", failed)));
+  }
+  bool early = !s && !failed && hears && failed_steps_has(&c->failed, next);
+  free(failed);
+  if (early) {
+    wait_a_moment(k);
+    return;
+  }
   if (!s) {
-    struct collectives *c = &k->worker->collectives;
     pthread_mutex_lock(&c->lock);
     sequence_of(c, k->key)->next = next;
     pthread_mutex_unlock(&c->lock);
@@ -122,21 +180,19 @@ static struct peer *find_leader(struct worker *w, const char *leader) {
   return address ? peers_get(w->peers, leader, address, true) : NULL;
 }
 
-static void ask(struct worker *w, int64_t key, struct peer *leader, struct cancel *cancel,
-                void (*done)(void *arg, shoal_status s, int64_t id), void *arg) {
-  static const char why[] = "the step was cancelled";
-  struct sequence_call *k = mem_zalloc(1, sizeof *k);
-  *k = (struct sequence_call){.worker = w, .leader = leader, .key = key, .done = done, .arg = arg};
+static void ask(struct sequence_call *k) {
   struct text t = {0};
-  put_GetStepSequenceRequest_graph_key(&t, key);
-  if (!cancellable_begin(&k->call, cancel, why)) {
+  put_GetStepSequenceRequest_graph_key(&t, k->key);
+  put_GetStepSequenceAsk_last(&t, k->last);
+  put_GetStepSequenceAsk_up_ms(&t, (clock_ns() - k->worker->collectives.failed.began) / 1000000);
+  if (!cancellable_begin(&k->call, k->cancel, "the step was cancelled")) {
     text_release(&t);
-    call_over(k, status_mark_derived(STATUS(SHOAL_CANCELLED, "%s", why)), 0);
+    call_over(k, was_cancelled(), 0);
     return;
   }
-  peer_start(leader, "/tensorflow.WorkerService/GetStepSequence", message_from_text(&t),
-             clock_ns() + w->collectives.timeout_ns, collectives_call_flags(&w->collectives), 0,
-             "the number of a step with collectives", answered, k, &k->call.call);
+  peer_start(k->leader, "/tensorflow.WorkerService/GetStepSequence", message_from_text(&t), k->deadline,
+             collectives_call_flags(&k->worker->collectives), 0, "the number of a step with collectives", answered, k,
+             &k->call.call);
   cancellable_begun(&k->call);
 }
 
@@ -150,15 +206,27 @@ void collective_next_step(struct worker *w, int64_t key, const char *named, stru
   int64_t next;
   pthread_mutex_lock(&c->lock);
   struct step_sequence *q = sequence_of(c, key);
+  bool first = !q->own;
   q->own = true;
   q->leads = own;
   if (now && q->leader && q->leader != now) q->next = UNKNOWN; /* it was restarted, and counts anew */
   if (now) q->leader = now;
   next = q->next;
+  int64_t last = q->last;
   pthread_mutex_unlock(&c->lock);
+  if (next == UNKNOWN || first) failed_steps_missed(&c->failed, key, &next);
   if (own && next == UNKNOWN) next = collective_sequence(c, key);
   if (next == UNKNOWN && peer) {
-    ask(w, key, peer, cancel, done, arg);
+    struct sequence_call *k = mem_zalloc(1, sizeof *k);
+    *k = (struct sequence_call){.worker = w,
+                                .leader = peer,
+                                .cancel = cancel,
+                                .deadline = clock_ns() + c->timeout_ns,
+                                .key = key,
+                                .last = last,
+                                .done = done,
+                                .arg = arg};
+    ask(k);
     peer = NULL; /* whose reference was taken over */
   } else if (next != UNKNOWN) done(arg, NULL, next);
   else done(arg, INVALID("The leader of collectives, %s, is not in this task's cluster", leader), 0);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/moment.h"
 #include "cluster/worker.h"
 #include "collective/choose.h"
 #include "collective/parcels.h"
@@ -23,6 +24,7 @@ void collectives_init(struct collectives *c, const char *leader, int64_t timeout
   c->timeout_ns = (timeout_ms > 0 ? timeout_ms : COLLECTIVE_TIMEOUT_MS) * 1000000;
   c->tables = leader_new();
   c->memory = collective_memory_new(shares);
+  failed_steps_init(&c->failed);
   pthread_mutex_init(&c->lock, NULL);
 }
 
@@ -51,6 +53,7 @@ void collectives_release(struct collectives *c) {
   for (size_t i = 0; strmap_next(&c->sequences, &i, NULL, &sequence);) free(sequence);
   strmap_release(&c->sequences);
   pthread_mutex_destroy(&c->lock);
+  failed_steps_release(&c->failed);
   leader_free(c->tables);
   collective_memory_free(c->memory);
   free(c->leader);
@@ -88,7 +91,7 @@ struct joining {
   char *leader;            /* task */
   struct leader_wait wait; /* at our own tables */
   struct cancel_hook leaving;
-  struct alarm again;      /* when to ask the leader once more */
+  struct moment again;     /* when to ask the leader once more */
   struct cancellable call; /* at another task's */
   struct collective_group *group;
   int rank, source;
@@ -123,7 +126,7 @@ void collectives_tell(struct session_collectives *c, struct collective_member *m
 
 /* s is consumed. */
 static void finish(struct joining *j, shoal_status s) {
-  guard_end(&j->guard);
+  guard_end(&j->guard, &j->site->session->worker->collectives);
   if (s && cancel_started(&j->guard.cancel)) { /* what follows from it says less */
     shoal_status_free(s);
     s = cancel_reason(&j->guard.cancel);
@@ -203,7 +206,7 @@ static void begin_by_messages(struct joining *j) {
 
 /* It goes on in a party, where its step may end at once: nothing of this may be left there. */
 static void go_to(struct party *p, struct joining *j) {
-  guard_end(&j->guard);
+  guard_end(&j->guard, &j->site->session->worker->collectives);
   party_add(p, j->member, j->source, tensor_valid(&j->out) ? &j->out : NULL);
   guard_unref(&j->guard);
 }
@@ -228,7 +231,7 @@ static void leave_to_devices(struct joining *j) {
     return;
   }
   if (here) m->rank = j->rank;
-  guard_end(&j->guard);
+  guard_end(&j->guard, &j->site->session->worker->collectives);
   guard_unref(&j->guard);
   if (here) collective_meet_here(step, m);
   else collective_stage(step, m, collective_meet);
@@ -435,15 +438,10 @@ static bool is_out_of_date(const struct joining *j) {
   return false;
 }
 
-static void ask_again(void *arg) {
+static void ask_again(void *arg, bool cancelled) {
   struct joining *j = arg;
-  if (cancel_deregister(&j->guard.cancel, &j->leaving)) find_group(j);
-}
-
-static void stop_waiting(void *arg) {
-  struct joining *j = arg;
-  alarm_clear(&j->again);
-  finish(j, cancel_reason(&j->guard.cancel));
+  if (cancelled) finish(j, cancel_reason(&j->guard.cancel));
+  else find_group(j);
 }
 
 static void wait_for_news(struct joining *j) {
@@ -451,9 +449,7 @@ static void wait_for_news(struct joining *j) {
   collective_group_unref(j->group);
   j->group = NULL;
   j->rank = -1;
-  if (cancel_register(&j->guard.cancel, &j->leaving, stop_waiting, j))
-    alarm_set(&j->again, deadline_after_ms(BETWEEN_MS), ask_again, j);
-  else finish(j, cancel_reason(&j->guard.cancel));
+  moment_wait(&j->again, &j->guard.cancel, BETWEEN_MS, ask_again, j);
 }
 
 static void have_group(struct joining *j, shoal_status s, const void *data, size_t size) {
@@ -558,7 +554,7 @@ static struct joining *join(struct session_collectives *c, struct step *step, st
 
 static void start(struct joining *j) {
   guard_ref(&j->guard); /* it may be ended before it has begun */
-  if (guard_begin(&j->guard, &j->site->session->worker->collectives, j->member->cancel)) find_group(j);
+  if (guard_begin(&j->guard, &j->site->session->worker->collectives, j->member->cancel, j->step->id)) find_group(j);
   else finish(j, cancel_reason(&j->guard.cancel));
   guard_unref(&j->guard);
 }

@@ -10,6 +10,7 @@
  *   collective_party.c    those of either that a step comes to together
  *   collective_known.c    what a session knows of groups and instances
  *   collective_guard.c    what ends them early
+ *   collective_failed.c   that a step has failed in another task
  *   collective_service.c  what other tasks ask: CompleteGroup, CompleteInstance, GetStepSequence of the leader; RecvBuf
  *                         is worker_service_run.c's, beside RecvTensor
  *   collective_steps.c    steps of several masters that meet have one number, which the leader gives
@@ -29,6 +30,7 @@
 #include "base/strmap.h"
 #include "cluster/cancellable.h"
 #include "cluster/cluster_spec.h"
+#include "cluster/collective_failed.h"
 #include "cluster/collective_guard.h"
 #include "cluster/collective_memory.h"
 #include "cluster/collective_party.h"
@@ -50,7 +52,8 @@ struct collectives { /* of one worker */
   atomic_int_fast64_t in_memory, in_windows, by_messages; /* how many were begun */
   atomic_int_fast64_t parties;                            /* how often, of those in memory and in parcels */
   pthread_mutex_t lock;
-  struct strmap sequences;     /* lock: a graph key -> struct step_sequence * */
+  struct strmap sequences; /* lock: a graph key -> struct step_sequence * */
+  struct failed_steps failed;
   atomic_bool named;           /* a session here names this task as its leader */
   bool coordinated;            /* groups with TensorFlow's tasks in them are of its version 2: see STEP_OF_ALL */
   struct collectives_end *end; /* lock: of those that begin now; with coordinated */
@@ -138,8 +141,11 @@ shoal_status collective_survey(const struct shoal_graph *g, struct collective_su
  * the session names; NULL: the cluster's. */
 void collective_next_step(struct worker *w, int64_t key, const char *leader, struct cancel *cancel,
                           void (*done)(void *arg, shoal_status s, int64_t id), void *arg);
-/* The step has ended: the next has another number. */
-void collective_step_over(struct worker *w, int64_t key, int64_t id, bool failed);
+/* The step has ended: the next has another number. failed (NULL: it went well; it stays the caller's) is told to the
+ * other tasks. */
+void collective_step_over(struct worker *w, int64_t key, int64_t id, shoal_status failed);
+/* Another task's has failed: a leader that has no such steps itself counts on. True: this task's master is past it. */
+bool collective_sequence_failed(struct collectives *c, int64_t key, int64_t id);
 /* As the leader: what the next number is. */
 int64_t collective_sequence(struct collectives *c, int64_t key);
 

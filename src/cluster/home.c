@@ -8,7 +8,7 @@ void home_next_step(struct worker *home, int64_t key, const char *leader, struct
   collective_next_step(home, key, leader, cancel, done, arg);
 }
 
-void home_step_over(struct worker *home, int64_t key, int64_t id, bool failed) {
+void home_step_over(struct worker *home, int64_t key, int64_t id, shoal_status failed) {
   collective_step_over(home, key, id, failed);
 }
 

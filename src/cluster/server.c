@@ -89,6 +89,7 @@ WORKER(recv_buf, worker_service_recv_buf, 0)
 WORKER(complete_group, worker_service_complete_group, 0)
 WORKER(complete_instance, worker_service_complete_instance, 0)
 WORKER(get_step_sequence, worker_service_step_sequence, 0)
+WORKER(step_failed, worker_service_step_failed, 0)
 WORKER(mark_recv_finished, worker_service_mark_recv_finished, 0)
 WORKER(logging, worker_service_logging, 0)
 
@@ -195,6 +196,7 @@ static const struct rpc_method methods[] = {
     {C "CancelBarrier", coordination_cancel_barrier_call},
     {"/shoal.Server/Status", describe},
     {"/shoal.Server/Stop", stop},
+    {"/shoal.Server/StepFailed", step_failed},
 };
 
 const struct rpc_method *server_methods(int *n) {

@@ -151,6 +151,24 @@ def test_a_stopped_task_is_named_and_goes_on():
                 assert weights == want[1] and losses.items() <= want[0].items(), (w.text(), want)
 
 
+def test_a_task_whose_step_fails_alone_is_named():
+    """Its program ends with its own error; the others are told by whom and why, at once, and go on with it from the newest
+    checkpoint when it has come again."""
+    want = alone("mirrored", 30, "devices=3")
+    for victim in (0, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            flags, cluster = [f"dir={folder}/run", "save=5", "slow=30"], jobs(3)
+            workers = [Worker(cluster, "worker", i, 30, *flags, *(["wrong=8"] if i == victim else [])) for i in range(3)]
+            workers[victim].ends(1)
+            for w in workers:
+                until(lambda w=w: "Incompatible shapes" in w.text(), what=w.text)
+                assert w.index == victim or f"task:{victim} has failed in step" in w.text(), w.text()
+            workers[victim].command.pop()
+            workers[victim].start()
+            for w in workers:
+                ends_like(w, want)
+
+
 def test_told_to_stop_all_stop_in_one_step():
     want = alone("mirrored", 40, "devices=2")
     with tempfile.TemporaryDirectory() as folder:

@@ -13,7 +13,8 @@
  * examples are a dataset, dealt out so (1: by file, 2: by element); graph=FILE: it is the node BatchDatasetV2 of that
  * graph; shard=1: the state of the optimizer is shared out; tensorflow=N: other tasks are
  * TensorFlow 2's workers, in mode N of shoal_tensorflow; keras=N, slots=N: the first of them is in fit, with so many
- * steps in an epoch and slots of a weight.
+ * steps in an epoch and slots of a weight; open=1: hosts that are not this one may come; wrong=K: what is fed in step K
+ * makes no sense.
  *
  * Step k has a batch of 24 rows, of which each task feeds its own. A line for each step has its number and the loss of
  * the whole batch; the last line has a hash of this task's first replica's weights. */
@@ -26,7 +27,8 @@
 enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4, NORM_VARS = 4 };
 
 struct flags {
-  int devices, save, sum, kib, messages, slow, examples, before, norm, each, data, shard, tensorflow, keras, slots;
+  int devices, save, sum, kib, messages, slow, examples, before, norm, each, data, shard, tensorflow, keras, slots,
+      open, wrong;
   const char *dir, *optimizer, *graph;
 };
 
@@ -83,6 +85,7 @@ static shoal_op *step(shoal_graph *g, shoal_replica *r, const shoal_out *in, sho
 struct feeder {
   int task, tasks;
   int64_t examples; /* in all; 0: no end */
+  int64_t wrong;    /* a step; 0: none */
 };
 
 /* Rows of a step's batch for one task: the step counter is the position in the input. */
@@ -94,9 +97,9 @@ static shoal_status fill(void *arg, int64_t k, shoal_tensor **values) {
   if (left <= 0) return shoal_status_new(SHOAL_OUT_OF_RANGE, "no more examples");
   if (left < rows) rows = (int)left;
   numbers(all, ROWS * IN, 5 + (int)k);
-  const int64_t x_dims[] = {rows, IN}, y_dims[] = {rows, 1};
+  const int64_t x_dims[] = {f->wrong && k == f->wrong ? rows - 1 : rows, IN}, y_dims[] = {rows, 1};
   const float *x = all + f->task * (ROWS / f->tasks) * IN, *y = all + f->task * (ROWS / f->tasks);
-  must(shoal_tensor_from(SHOAL_FLOAT32, 2, x_dims, x, (size_t)(rows * IN) * sizeof *x, &values[0]), "x");
+  must(shoal_tensor_from(SHOAL_FLOAT32, 2, x_dims, x, (size_t)(x_dims[0] * IN) * sizeof *x, &values[0]), "x");
   numbers(all, ROWS, 100 + (int)k);
   must(shoal_tensor_from(SHOAL_FLOAT32, 2, y_dims, y, (size_t)rows * sizeof *y, &values[1]), "y");
   return NULL;
@@ -169,6 +172,8 @@ static struct flags read_flags(int argc, char **argv) {
     if (!strncmp(argv[i], "keras", n)) f.keras = atoi(at);
     if (!strncmp(argv[i], "slots", n)) f.slots = atoi(at);
     if (!strncmp(argv[i], "shard", n)) f.shard = atoi(at);
+    if (!strncmp(argv[i], "open", n)) f.open = atoi(at);
+    if (!strncmp(argv[i], "wrong", n)) f.wrong = atoi(at);
     if (!strncmp(argv[i], "dir", n)) f.dir = at;
     if (!strncmp(argv[i], "optimizer", n)) f.optimizer = at;
     if (!strncmp(argv[i], "graph", n)) f.graph = at;
@@ -211,7 +216,8 @@ int main(int argc, char **argv) {
     must(shoal_cluster_from_config(NULL, &cluster), "cluster");
     must(shoal_server_start(SHOAL_OPTIONS(shoal_server_options, .cluster = shoal_cluster_json(cluster),
                                           .job = shoal_cluster_job(cluster), .task = shoal_cluster_task(cluster),
-                                          .cpu_devices = f.devices, .coordination_service = f.tensorflow != 0),
+                                          .cpu_devices = f.devices, .coordination_service = f.tensorflow != 0,
+                                          .insecure_bind_all = f.open != 0),
                             &server),
          "server");
     if (!strcmp(shoal_cluster_job(cluster), "ps")) {
@@ -252,7 +258,7 @@ int main(int argc, char **argv) {
   shoal_status error = NULL;
   unsigned long long hash = 0;
   const shoal_out to[] = {x, y};
-  struct feeder feeder = {.task = task, .tasks = tasks, .examples = f.examples};
+  struct feeder feeder = {.task = task, .tasks = tasks, .examples = f.examples, .wrong = f.wrong};
   shoal_out counter = shoal_global_step(g).value,
             seen = f.examples ? shoal_strategy_read(g, strategy, model.seen) : (shoal_out){0};
   if (!f.data && f.examples) hook = shoal_strategy_input_hook(strategy, to, 2, fill, &feeder);

@@ -1,0 +1,183 @@
+#include "cluster/collective_failed.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/vec.h"
+#include "cluster/collectives.h"
+#include "cluster/identity.h"
+#include "cluster/request_parts.h"
+#include "cluster/worker.h"
+#include "cluster/worker_service.h"
+#include "proto/shoal.wire.h"
+#include "rpc/message.h"
+
+/* Of a cause, in bytes; and how long one that was missed is of the steps that come. */
+enum { LONGEST = 2000, FRESH_MS = 60000 };
+
+void failed_steps_init(struct failed_steps *f) {
+  pthread_mutex_init(&f->lock, NULL);
+  f->began = clock_ns();
+}
+
+void failed_steps_release(struct failed_steps *f) {
+  for (size_t i = 0; i < FAILED_REMEMBERED; i++) shoal_status_free(f->last[i].why);
+  pthread_mutex_destroy(&f->lock);
+}
+
+/* With the lock held. */
+static struct failed_step *find(struct failed_steps *f, int64_t id) {
+  for (unsigned i = 0; i < MIN(f->n, FAILED_REMEMBERED); i++)
+    if (f->last[i].id == id) return &f->last[i];
+  return NULL;
+}
+
+shoal_status failed_steps_enter(struct failed_steps *f, struct collective_guard *g) {
+  pthread_mutex_lock(&f->lock);
+  const struct failed_step *failed = find(f, g->step_id);
+  shoal_status why = failed ? status_copy(failed->why) : NULL;
+  g->prev = NULL;
+  g->next = f->guards;
+  if (g->next) g->next->prev = g;
+  f->guards = g;
+  g->entered = true;
+  pthread_mutex_unlock(&f->lock);
+  return why;
+}
+
+void failed_steps_leave(struct failed_steps *f, struct collective_guard *g) {
+  if (!g->entered) return;
+  pthread_mutex_lock(&f->lock);
+  if (g->prev) g->prev->next = g->next;
+  else f->guards = g->next;
+  if (g->next) g->next->prev = g->prev;
+  g->entered = false;
+  pthread_mutex_unlock(&f->lock);
+}
+
+bool failed_steps_has(struct failed_steps *f, int64_t id) {
+  pthread_mutex_lock(&f->lock);
+  bool has = find(f, id) != NULL;
+  pthread_mutex_unlock(&f->lock);
+  return has;
+}
+
+void failed_steps_met(struct failed_steps *f, int64_t id) {
+  pthread_mutex_lock(&f->lock);
+  struct failed_step *at = find(f, id);
+  if (at) at->met = true;
+  pthread_mutex_unlock(&f->lock);
+}
+
+void failed_steps_missed(struct failed_steps *f, int64_t key, int64_t *id) {
+  pthread_mutex_lock(&f->lock);
+  for (unsigned i = f->n - MIN(f->n, FAILED_REMEMBERED); i < f->n; i++) {
+    struct failed_step *at = &f->last[i % FAILED_REMEMBERED];
+    if (at->key != key || at->met) continue;
+    at->met = true;
+    if (clock_ns() - at->since < FRESH_MS * 1000000ll) *id = at->id;
+  }
+  pthread_mutex_unlock(&f->lock);
+}
+
+char *failed_steps_why(struct failed_steps *f, int64_t id, int64_t no_longer_ms) {
+  pthread_mutex_lock(&f->lock);
+  const struct failed_step *at = find(f, id);
+  bool recent = at && (clock_ns() - at->since) / 1000000 <= MIN(no_longer_ms, FRESH_MS);
+  char *why = recent ? mem_strdup(shoal_status_message(at->why)) : NULL;
+  pthread_mutex_unlock(&f->lock);
+  return why;
+}
+
+bool failed_steps_add(struct failed_steps *f, int64_t key, int64_t id, bool met, shoal_status why) {
+  VEC(struct collective_guard *) waiting = {0};
+  shoal_status forgotten = NULL;
+  pthread_mutex_lock(&f->lock);
+  struct failed_step *known = find(f, id);
+  if (known) known->met = known->met || met;
+  else {
+    struct failed_step *at = &f->last[f->n++ % FAILED_REMEMBERED];
+    forgotten = at->why;
+    *at = (struct failed_step){id, key, clock_ns(), met, status_copy(why)};
+    for (struct collective_guard *g = f->guards; g; g = g->next) {
+      if (g->step_id != id) continue;
+      guard_ref(g);
+      vec_push(&waiting, g);
+    }
+  }
+  pthread_mutex_unlock(&f->lock);
+  shoal_status_free(forgotten);
+  for (size_t i = 0; i < waiting.n; i++) {
+    guard_stop(waiting.at[i], status_copy(why));
+    guard_unref(waiting.at[i]);
+  }
+  vec_release(&waiting);
+  shoal_status_free(why);
+  return !known;
+}
+
+/* ---- telling ---- */
+
+static void told(void *peer, shoal_status s, struct rpc_body *body) {
+  shoal_status_free(s); /* it is none of ours, or gone */
+  peer_unref(peer);
+}
+
+static void tell(struct worker *w, const char *task, const char *address, int64_t key, int64_t id, const char *why) {
+  enum { PATIENCE_MS = 10000 };
+  struct text t = {0};
+  put_StepFailedRequest_step_id(&t, id);
+  put_StepFailedRequest_graph_key(&t, key);
+  put_StepFailedRequest_task(&t, w->task);
+  put_StepFailedRequest_why_n(&t, why, strnlen(why, LONGEST));
+  struct peer *peer = peers_get(w->peers, task, address, true);
+  peer_start(peer, "/shoal.Server/StepFailed", message_from_text(&t), deadline_after_ms(PATIENCE_MS), 0, id,
+             "that a step has failed", told, peer, NULL);
+}
+
+static shoal_status failure(const char *task, int64_t id, const char *why) {
+  return status_mark_derived(
+      STATUS(SHOAL_ABORTED, "%s has failed in step %" PRId64 ", and does not come: %s", task, id, why));
+}
+
+void collective_step_failed(struct worker *w, int64_t key, int64_t id, shoal_status why) {
+  char *cause = mem_strndup(shoal_status_message(why), LONGEST);
+  if (failed_steps_add(&w->collectives.failed, key, id, true, failure(w->task, id, cause)))
+    for (size_t j = 0; j < w->spec->jobs.n; j++) {
+      const struct cluster_job *job = &w->spec->jobs.at[j];
+      for (size_t i = 0; i < job->tasks.n; i++) {
+        char *task = mem_printf("/job:%s/replica:0/task:%d", job->name, job->tasks.at[i].index);
+        if (strcmp(task, w->task)) tell(w, task, job->tasks.at[i].address, key, id, cause);
+        free(task);
+      }
+    }
+  free(cause);
+}
+
+/* ---- being told ---- */
+
+void worker_service_step_failed(struct worker *w, struct rpc_call *c) {
+  struct wire m;
+  int64_t id = 0, key = 0;
+  char *task = mem_strdup(""), *why = mem_strdup("");
+  enum wire_step step = WIRE_END;
+  struct text none = {0};
+  shoal_status s = request_read(c, &m);
+  for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
+    if (f.tag == StepFailedRequest_step_id) id = (int64_t)f.value;
+    if (f.tag == StepFailedRequest_graph_key) key = (int64_t)f.value;
+    if (f.tag == StepFailedRequest_task) free(task), task = mem_strndup((const char *)f.data, MIN(f.size, LONGEST));
+    if (f.tag == StepFailedRequest_why) free(why), why = mem_strndup((const char *)f.data, MIN(f.size, LONGEST));
+  }
+  if (!s && step == WIRE_BROKEN) s = INVALID("StepFailedRequest does not parse as a protocol buffer");
+  if (!s) s = identity_check_task(c, task);
+  if (!s) {
+    bool past = collective_sequence_failed(&w->collectives, key, id);
+    failed_steps_add(&w->collectives.failed, key, id, past, failure(task, id, why));
+  }
+  rpc_call_answer(c, s, &none);
+  free(task);
+  free(why);
+}

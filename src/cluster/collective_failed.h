@@ -1,0 +1,58 @@
+/* Steps that failed in one task while others wait in their collectives.
+ *
+ * A member that does not come to a collective, since its part of the step has failed, is waited for in many places: in
+ * memory that members share, for a message, for one of ours to be taken, at the leader for the others to ask. None of
+ * these knows of the failure. So the master whose step it was tells all tasks of the cluster, those who have no part in
+ * it too: before a group is known nobody can say who will be in it. Each ends what waits in that step, with the task,
+ * the step and the cause, and remembers the step for those who come to it later. A task that fails because it was told
+ * does not tell again: n tasks hear of a failure by n messages.
+ *
+ * Steps that all parts have one master of need none of this: that one cancels them. TensorFlow's tasks neither tell nor
+ * listen; they find what they ask us for aborted. */
+#ifndef CLUSTER_COLLECTIVE_FAILED_H
+#define CLUSTER_COLLECTIVE_FAILED_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct collective_guard;
+struct worker;
+
+enum { FAILED_REMEMBERED = 64 };
+
+struct failed_steps { /* of one worker */
+  int64_t began;      /* when this task did */
+  pthread_mutex_t lock;
+  struct collective_guard *guards; /* lock: what is under way */
+  struct failed_step {
+    int64_t id, key;
+    int64_t since;
+    bool met; /* this task's master has had its part of it */
+    shoal_status why;
+  } last[FAILED_REMEMBERED]; /* lock: a ring */
+  unsigned n;                /* lock: how many there ever were */
+};
+
+void failed_steps_init(struct failed_steps *f);
+void failed_steps_release(struct failed_steps *f);
+/* A guard of that step is ended when the step has failed, until it leaves; the reason, where it has before. */
+shoal_status failed_steps_enter(struct failed_steps *f, struct collective_guard *g);
+void failed_steps_leave(struct failed_steps *f, struct collective_guard *g);
+/* Ends what waits in the step, of graphs with that key, and remembers it; why is consumed. met: it was one of this
+ * task's master. False: it was known. */
+bool failed_steps_add(struct failed_steps *f, int64_t key, int64_t id, bool met, shoal_status why);
+/* This task's master has had its part of it after all. */
+void failed_steps_met(struct failed_steps *f, int64_t id);
+/* The last one of that key, and not long ago, that this task's master had no part in, if there is any; once. */
+void failed_steps_missed(struct failed_steps *f, int64_t key, int64_t *id);
+bool failed_steps_has(struct failed_steps *f, int64_t id);
+/* Why, where it has not been longer; the caller frees it. NULL: it has not failed, as far as is known. */
+char *failed_steps_why(struct failed_steps *f, int64_t id, int64_t no_longer_ms);
+
+/* A step of this task's master, of graphs with that key, has failed: the others are told, unless they told us. */
+void collective_step_failed(struct worker *w, int64_t key, int64_t id, shoal_status why);
+
+#endif

@@ -1,0 +1,124 @@
+"""A step that fails in one task alone, by an index that is out of range, while the other tasks wait for it in a collective:
+they are told at once by whom and why, each once, and the next step goes well. By a client of each task, in shared memory
+and by messages, in the first step of a group and of an instance and in later ones; on the devices of one task."""
+# needs: tensorflow
+import os
+import sys
+import threading
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cluster import SLACK, Cluster, report
+
+tf.disable_v2_behavior()
+TASKS = 3
+
+
+def all_reduce(x, group, instance, hint, size=TASKS):
+    return tf.raw_ops.CollectiveReduceV2(input=x, group_size=tf.constant(size), group_key=tf.constant(group),
+                                         instance_key=tf.constant(instance), ordering_token=[], merge_op="Add",
+                                         final_op="Id", communication_hint=hint)
+
+
+class Member:
+    """A client of one task with two all-reduces, each of which needs an index that it feeds."""
+
+    def __init__(self, cluster, task, group, hint):
+        with tf.Graph().as_default() as g, tf.device(f"/job:worker/task:{task}/cpu:0"):
+            self.at = tf.placeholder(tf.int32, [1], "first"), tf.placeholder(tf.int32, [1], "second")
+            data = tf.constant(np.arange(4, dtype=np.float32))
+            x = all_reduce(tf.gather(data, self.at[0], name="look"), group, 1, hint)
+            second = tf.gather(data, self.at[1] + tf.cast(0 * x, tf.int32), name="look_again")
+            self.out = all_reduce(x + second, group, 2, hint)
+        alone = tf.ConfigProto(device_filters=[f"/job:worker/task:{task}"])
+        self.session = tf.Session(cluster.target("worker", task), graph=g, config=alone)
+
+    def run(self, indices):
+        try:
+            return self.session.run(self.out, {p: [i] for p, i in zip(self.at, indices)})
+        except tf.errors.OpError as e:
+            return e
+
+
+def together(members, indices):
+    got = [None] * len(members)
+
+    def run(i):
+        got[i] = members[i].run(indices[i])
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(members))]
+    began = time.time()
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert time.time() - began < SLACK, got
+    return got
+
+
+def one_fails(members, failing, indices):
+    wanted = [(1, 1)] * len(members)
+    wanted[failing] = indices
+    for i, e in enumerate(together(members, wanted)):
+        if i == failing:
+            assert isinstance(e, tf.errors.InvalidArgumentError) and "is not in [0, 4)" in e.message, e
+            continue
+        # Who asked the failing task for a message may have the answer of that one, with its code.
+        assert isinstance(e, (tf.errors.AbortedError, tf.errors.InvalidArgumentError)), (i, e)
+        for said in (f"task:{failing}", "indices[0] = 9 is not in [0, 4)", "Collective op ", "step "):
+            assert said in e.message, (said, e.message)
+
+
+def well(members):
+    for x in together(members, [(1, 1)] * len(members)):
+        np.testing.assert_array_equal(x, [12.0])
+
+
+def drill(members, first):
+    try:
+        if first:
+            one_fails(members, 2, first)
+        well(members)
+        for failing in (0, 1, 2, 2):  # the leader, and others; twice in a row
+            one_fails(members, failing, (9, 1))
+        well(members)
+        one_fails(members, 1, (1, 9))
+        well(members)
+    finally:
+        for m in members:
+            m.session.close()
+
+
+def between_tasks():
+    """First steps of their kind among them, in which members wait at the leader, for their group or an instance of it."""
+    with Cluster(worker=["shoal"] * TASKS) as c:
+        group = 0
+        for hint in ("auto", "shoal:direct", "shoal:ring"):
+            for first in ((9, 1), (1, 9), None):
+                group += 1
+                drill([Member(c, t, group, hint) for t in range(TASKS)], first)
+
+
+def devices_of_a_task():
+    """By one client: its master cancels the other devices' parts, and tells what was wrong at first."""
+    with Cluster(worker=["shoal"] * 2, flags=["--cpu_devices=2"]) as c:
+        with tf.Graph().as_default(), tf.Session(c.target("worker", 0)) as s:
+            at, made = tf.placeholder(tf.int32, [1]), []
+            for i in range(2):
+                with tf.device(f"/job:worker/task:0/cpu:{i}"):
+                    made.append(all_reduce(tf.gather([1.0, 2.0], at if i else [0]), 1, 1, "auto", size=2))
+            began = time.time()
+            for _ in range(3):
+                try:
+                    s.run(made, {at: [9]})
+                    raise AssertionError("no error")
+                except tf.errors.InvalidArgumentError as e:
+                    assert "indices[0] = 9" in e.message, e.message
+                np.testing.assert_array_equal(s.run(made, {at: [1]}), [[3.0]] * 2)
+            assert time.time() - began < SLACK
+
+
+if __name__ == "__main__":
+    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (between_tasks, devices_of_a_task)]))

@@ -84,7 +84,7 @@ static void *watch(void *unused) {
       unlink_alarm(a);
       clockwork.calling = a;
       pthread_mutex_unlock(&clockwork.lock);
-      a->fn(a->arg); /* a may be gone afterwards */
+      atomic_load_explicit(&a->fn, memory_order_relaxed)(a->arg); /* a may be gone afterwards */
       pthread_mutex_lock(&clockwork.lock);
       clockwork.calling = NULL;
       pthread_cond_broadcast(&clockwork.idle);
@@ -102,14 +102,18 @@ static void start(void) {
 void alarm_set(struct alarm *a, int64_t at, void (*fn)(void *), void *arg) {
   pthread_once(&clockwork.once, start);
   pthread_mutex_lock(&clockwork.lock);
-  *a = (struct alarm){.fn = fn, .arg = arg, .at = at, .linked = true};
+  a->arg = arg;
+  a->at = at;
+  a->child = a->next = a->prev = NULL;
+  a->linked = true;
+  atomic_store_explicit(&a->fn, fn, memory_order_relaxed);
   clockwork.first = meld(clockwork.first, a);
   if (clockwork.first == a) pthread_cond_signal(&clockwork.earlier);
   pthread_mutex_unlock(&clockwork.lock);
 }
 
 void alarm_clear(struct alarm *a) {
-  if (!a->fn) return;
+  if (!atomic_load_explicit(&a->fn, memory_order_relaxed)) return;
   pthread_mutex_lock(&clockwork.lock);
   if (a->linked) unlink_alarm(a);
   while (clockwork.calling == a && !pthread_equal(clockwork.thread, pthread_self()))

@@ -3,11 +3,12 @@
 #ifndef BASE_ALARM_H
 #define BASE_ALARM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct alarm {
-  void (*fn)(void *arg);
+  void (*_Atomic fn)(void *arg); /* NULL until it is set; who clears one looks without the lock */
   void *arg;
   int64_t at; /* clock_ns() */
   /* Guarded by the clockwork's lock: later ones, siblings, and the sibling before (the first child's: its parent). */

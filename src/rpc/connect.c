@@ -137,11 +137,12 @@ static void try_next(struct rpc_channel *c) {
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd >= 0 && (connect(fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS)) {
       ref_take(&c->holds);
-      c->conn = http2_new(
-          fd, &calling, c,
-          &(struct http2_options){
-              .tls = c->tls, .name = c->name ? c->name : c->host, .max_message = INT_MAX, .ready_ms = ATTEMPT_MS});
-      c->conn->peer = at;
+      c->conn = http2_new(fd, &calling, c,
+                          &(struct http2_options){.tls = c->tls,
+                                                  .name = c->name ? c->name : c->host,
+                                                  .peer = at,
+                                                  .max_message = INT_MAX,
+                                                  .ready_ms = ATTEMPT_MS});
       return;
     }
     char text[128];

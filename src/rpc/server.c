@@ -522,10 +522,10 @@ static void on_connected(void *arg, int fd) {
       http2_new(fd, &serving, s,
                 &(struct http2_options){
                     .tls = s->tls,
+                    .peer = peer,
                     .max_message = s->o.max_request_bytes > 0 ? (size_t)MIN(s->o.max_request_bytes, INT_MAX) : INT_MAX,
                     .address = from,
                     .ready_ms = rpc_limit(RPC_GREETING_TIMEOUT) * 1000});
-  c->peer = peer;
   pthread_mutex_lock(&s->lock);
   vec_push(&s->conns, c);
   pthread_mutex_unlock(&s->lock);

@@ -365,6 +365,7 @@ struct http2 *http2_new(int fd, const struct http2_role *role, void *owner, cons
   ref_init(&c->refs, 2);
   c->role = role;
   c->owner = owner;
+  c->peer = o->peer; /* here: once it is watched, other threads ask */
   c->watch = (struct rpc_watch){.fn = on_socket, .fd = fd};
   c->closing = (struct rpc_event){.fn = on_closing, .kind = RPC_EVENT_QUICK};
   c->turn.fn = on_turn;

@@ -171,6 +171,7 @@ struct http2 {
 struct http2_options {
   SSL_CTX *tls;     /* NULL: plain text */
   const char *name; /* whom the peer's certificate must name; clients */
+  struct sockaddr_storage peer;
   size_t max_message;
   struct rpc_address
       *address;     /* of a server's client, whose budgets count; a reference, taken over. NULL: a client's */

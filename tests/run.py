@@ -13,9 +13,11 @@ shown only when something failed. Kinds, all by default:
   soft     the tests of clusters and faults once more, as they are, in tasks that each have a soft device. One that is not
            for it says why (`# not on the soft device: REASON`), one of which a part is enough says which
            (`# on the soft device: NAME | NAME`). Long ones (`# long on the soft device`) are for `make test-soft`,
-           which asks for this kind alone: all else must end within 40 minutes on two cores. And, twice, what has most
-           to do with devices: in the build of the fuzz targets, under Address- and UndefinedBehaviorSanitizer, and in build-tsan, under ThreadSanitizer. What a
-           sanitizer reports in any process that a test starts is a failure of the test, whatever that makes of it
+           which asks for this kind alone: all else must end within 40 minutes on two cores. And, twice, the op harness,
+           units of devices, and what says so (`# under sanitizers: NAME | NAME`, or `all`), on the soft device: in the
+           build of the fuzz targets, under Address- and UndefinedBehaviorSanitizer, and in build-tsan, under
+           ThreadSanitizer. What a sanitizer reports in any process that a test starts is a failure of the test,
+           whatever that makes of it
   fuzz     build-fuzz/fuzz/*_fuzz, each for --fuzz-seconds from its corpus in tests/fuzz/corpus/NAME; with --fuzz-seed the
            same inputs each time, so that a failure is a change's and not chance's
 
@@ -51,6 +53,7 @@ class Job:
         self.timeout = TIMEOUT[kind] + seconds
         self.exclusive = exclusive  # uses all cores by itself
         self.watched = None  # by a sanitizer: the variable with its options, and those
+        self.first = False  # of those that run side by side: the longest, so that none is left alone at the end
 
 
 def tap(text):
@@ -130,17 +133,19 @@ def run_once(job, env):
     return Result(counts, skipped, text, time.time() - start, worked)
 
 
-def python_job(kind, path, have_tensorflow):
+def python_job(kind, path, have_tensorflow, arguments=()):
     with open(path) as f:
         needs = re.search(r"^# needs: tensorflow", f.read(), re.M)
     name = os.path.relpath(path, ROOT)
-    return Job(kind, name, None if needs and not have_tensorflow else [sys.executable, path])
+    return Job(kind, name, None if needs and not have_tensorflow else [sys.executable, path, *arguments])
 
 
-# Where the soft device is watched: the build, its sanitizer's options, why it may not be there.
+# Where the soft device is watched: the build, its sanitizer's options, why it may not be there. (ThreadSanitizer's own search
+# for deadlocks ends with 64 locks in one hand, and joined updates lock each variable; `make asan` checks the order of locks.)
 WATCHED = [
     ("build-fuzz", ("ASAN_OPTIONS", ""), "there is no such build, for want of clang: make deps"),
-    ("build-tsan", ("TSAN_OPTIONS", f"suppressions={ROOT}/tools/tsan.supp history_size=4"), "there is no such build: make test"),
+    ("build-tsan", ("TSAN_OPTIONS", f"suppressions={ROOT}/tools/tsan.supp history_size=4 detect_deadlocks=0"),
+     "there is no such build: make test"),
 ]
 
 
@@ -168,6 +173,15 @@ def soft_job(path, have_tensorflow, long=True):
     return job
 
 
+def under_sanitizers():
+    """(path, names of its tests, none for all) of each test that says so."""
+    for path in sorted(glob.glob(f"{ROOT}/tests/*/*_test.py")):
+        with open(path) as f:
+            said = re.search(r"^# under sanitizers: (.*)$", f.read(), re.M)
+        if said:
+            yield path, [] if said[1] == "all" else said[1].split(" | ")
+
+
 def watched_jobs(have_tensorflow):
     """The programs for the soft device that builds with sanitizers have, and the tests that start their servers or load
     them. ThreadSanitizer's is not for loading into Python: ops are sent to a server."""
@@ -181,8 +195,12 @@ def watched_jobs(have_tensorflow):
         with open(units) as f:
             of = [Job("soft", unit, [os.path.join(build, "tests", unit)], {"CMOCKA_MESSAGE_OUTPUT": "TAP"})
                   for unit in f.read().split()]
-        of += [python_job("soft", os.path.join(ROOT, "tests", path), have_tensorflow)
-               for path in ("interop/soft_device_test.py", "cluster/soft_device_test.py")]
+        tests = [python_job("soft", path, have_tensorflow, names) for path, names in
+                 [(os.path.join(ROOT, "tests/interop/soft_device_test.py"), []), *under_sanitizers()]]
+        tests[0].first = True  # the op harness
+        for job in tests:
+            job.env["SHOAL_SOFT_GPUS"] = "1"
+        of += tests
         for job in of:
             job.name, job.watched = f"{name}: {job.name}", watched
             job.env = {**job.env, "SHOAL_BUILD": build}
@@ -311,7 +329,7 @@ def run_all(jobs, at_once, again):
     for job in [j for j in jobs if j.exclusive]:
         done(job, run(job))
     with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        running = {pool.submit(run, j): j for j in jobs if not j.exclusive}
+        running = {pool.submit(run, j): j for j in sorted(jobs, key=lambda j: not j.first) if not j.exclusive}
         for f in concurrent.futures.as_completed(running):
             done(running[f], f.result())
     for job in doubtful:

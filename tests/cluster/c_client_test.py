@@ -3,6 +3,7 @@
 Then tasks die under its steps: the client ends with an error that says so, in seconds.
 """
 # needs: tensorflow
+# under sanitizers: on Shoal's servers
 # on the soft device: on Shoal's servers | Shoal's tasks | under a Shoal master
 import os
 import socket

@@ -2,6 +2,7 @@
 with what matters of the message. Each case is a function of a client that ends in an error (or, where TensorFlow takes
 it, in none); a list of words says what both messages must contain."""
 # needs: tensorflow
+# under sanitizers: all
 import os
 import sys
 

@@ -2,6 +2,7 @@
 that memory (windows), by way of the host's where that cannot be, and to the last bit what CPUs make of it. The devices are
 soft ones (src/device/soft)."""
 # needs: tensorflow
+# under sanitizers: in one task | in two tasks
 # not on the soft device: it has several anyway
 import os
 import re

@@ -1,6 +1,7 @@
 """The examples on clusters, by `shoal launch`: every way of training, short; and TensorFlow's workers among Shoal's.
 """
 # needs: tensorflow
+# under sanitizers: Strict
 # on the soft device: Synchronous with | Strict | Bounded | A chief, | One client | Layers on | A supervisor: | is killed: | A convolutional
 # long on the soft device
 import glob

@@ -2,6 +2,7 @@
 when the other host dies or is cut off in the middle of a tensor, who is let in, tensors over 2 GB.
 """
 # needs: tensorflow
+# under sanitizers: on one host
 # on the soft device: on one host | over TCP | off means | other host | strangers
 # long on the soft device
 import os

@@ -4,6 +4,7 @@ Programs are run by TensorFlow's own client against the master named by the arra
 a session in this process.
 """
 # needs: tensorflow
+# under sanitizers: all shoal
 # on the soft device: all shoal | under a shoal master | shoal master on ps
 # long on the soft device
 import os

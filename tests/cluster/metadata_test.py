@@ -1,6 +1,7 @@
 """What a step's options ask for beyond its values: partition graphs under either master, and the debugger's watches,
 which are refused by name; the same of a callable; and errors whose text quotes what is no text."""
 # needs: tensorflow
+# under sanitizers: all
 import os
 import sys
 

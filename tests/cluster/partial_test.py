@@ -1,6 +1,7 @@
 """Partial runs over clusters: a step whose feeds and fetches come in several calls, driven by TensorFlow's master on Shoal's
 tasks, by Shoal's on TensorFlow's, and by each on its own. Also what WorkerService's Logging and Tracing answer."""
 # needs: tensorflow
+# under sanitizers: shoal's master | Logging | another session
 # on the soft device: shoal's master | Logging | another session
 import os
 import re

@@ -1,4 +1,5 @@
 """Pipelined stages on the tasks of a real cluster: the same result as without a pipeline, and 1F1B's order of work."""
+# under sanitizers: all
 import os
 import re
 import subprocess

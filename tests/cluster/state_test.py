@@ -1,6 +1,7 @@
 """What outlives a session on a server and what does not: containers and Reset, isolated sessions, callables that were
 released, steps whose time is up, branches that were not taken; variables of two devices in one call."""
 # needs: tensorflow
+# under sanitizers: all
 import os
 import sys
 

@@ -4,6 +4,7 @@ callables, errors, time-outs, sessions opened and closed all the while.
 Nothing here is about numbers alone: under ThreadSanitizer (`make tsan`) a server that raced ends with another code.
 """
 # needs: tensorflow
+# under sanitizers: all
 import os
 import random
 import sys

@@ -3,6 +3,7 @@ are on the CPU, where the mean of the gradients is taken and applied. By a Tenso
 one card is two virtual GPUs, and by a program in C. The GPUs are soft ones (src/device/soft).
 """
 # needs: tensorflow
+# under sanitizers: all
 # not on the soft device: it has several anyway
 import os
 import re

@@ -6,6 +6,7 @@ The workers are tests/programs/work_trainer.c; the parameter server is `shoal se
 steps: a step under way may be done by halves, as everywhere.
 """
 # needs: tensorflow
+# under sanitizers: alone | shared | killed and back
 import json
 import os
 import re

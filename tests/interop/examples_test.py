@@ -1,6 +1,7 @@
 """The examples run, and what they write TensorFlow reads.
 
 # needs: tensorflow
+# under sanitizers: linear_regression
 """
 import glob
 import os

@@ -29,10 +29,13 @@ static struct {
   atomic_int waiting;          /* streams; changed with the lock held */
   atomic_bool posted;
   struct rpc_event look;
-  struct rpc_timer tick; /* set while some wait */
-  int64_t due;           /* when it is to come */
+  struct rpc_timer tick;                    /* set while some wait */
+  int64_t due;                              /* when it is to come */
+  struct room_waiter *others, **others_end; /* the leader's */
+  atomic_int others_waiting;                /* changed by the leader */
 } room = {.lock = PTHREAD_MUTEX_INITIALIZER,
           .last = &room.first,
+          .others_end = &room.others,
           .look = {.fn = on_look, .kind = RPC_EVENT_QUICK},
           .tick = {.fn = on_tick}};
 
@@ -54,8 +57,10 @@ static void look(void) {
   if (!atomic_exchange(&room.posted, true)) rpc_loop_post(&room.look);
 }
 
+bool room_is_wanted(void) { return atomic_load(&room.waiting) || atomic_load(&room.others_waiting); }
+
 void room_freed(void) {
-  if (atomic_load(&room.waiting)) look();
+  if (room_is_wanted()) look();
 }
 
 /* ---- lists; the lock is held ---- */
@@ -92,6 +97,11 @@ static void set_tick(int64_t now) {
   rpc_timer_set(&room.tick, room.due);
 }
 
+/* Call with the lock held: nobody is left for whom it would come. */
+static void clear_tick(void) {
+  if (!room_is_wanted()) rpc_timer_clear(&room.tick);
+}
+
 /* ---- asking ---- */
 
 bool room_ask(struct http2 *c, struct http2_stream *s) {
@@ -115,7 +125,7 @@ bool room_ask(struct http2 *c, struct http2_stream *s) {
     c->room.last = &s->room_next;
     atomic_fetch_add(&room.waiting, 1);
     c->address->waiting++;
-    if (!before) set_tick(s->room_since);
+    if (!before && !atomic_load(&room.others_waiting)) set_tick(s->room_since);
   }
   pthread_mutex_unlock(&room.lock);
   if (few) look();
@@ -126,7 +136,30 @@ void room_leave(struct http2 *c, struct http2_stream *s) {
   if (s->room == HTTP2_ROOM_NONE) return;
   pthread_mutex_lock(&room.lock);
   take_out(c, s);
-  if (!atomic_load(&room.waiting)) rpc_timer_clear(&room.tick);
+  clear_tick();
+  pthread_mutex_unlock(&room.lock);
+}
+
+void room_wait(struct room_waiter *w) {
+  pthread_mutex_lock(&room.lock);
+  if (!room_is_wanted()) set_tick(clock_ns());
+  w->next = NULL;
+  w->at = room.others_end;
+  *w->at = w;
+  room.others_end = &w->next;
+  atomic_fetch_add(&room.others_waiting, 1);
+  pthread_mutex_unlock(&room.lock);
+}
+
+void room_wait_no_more(struct room_waiter *w) {
+  if (!w->at) return;
+  pthread_mutex_lock(&room.lock);
+  *w->at = w->next;
+  if (w->next) w->next->at = w->at;
+  else room.others_end = w->at;
+  w->at = NULL;
+  atomic_fetch_sub(&room.others_waiting, 1);
+  clear_tick();
   pthread_mutex_unlock(&room.lock);
 }
 
@@ -148,7 +181,7 @@ static bool give(struct http2 *c, struct http2_stream *s) {
   s->room_next = room.having;
   if (room.having) room.having->room_at = &s->room_next;
   room.having = s;
-  if (!atomic_load(&room.waiting)) rpc_timer_clear(&room.tick);
+  clear_tick();
   pthread_mutex_unlock(&room.lock);
   http2_open_window(c, s);
   return true;
@@ -205,6 +238,10 @@ static void on_look(struct rpc_event *e) {
     }
     leave(&p);
   }
+  for (struct room_waiter *w = room.others, *next; w; w = next) {
+    next = w->next;
+    if (w->give(w)) room_wait_no_more(w);
+  }
 }
 
 /* It has room, and is silent, or not as far as its part of the time is gone that the others may have to wait. */
@@ -250,6 +287,6 @@ static void on_tick(struct rpc_timer *t) {
   refuse_stalled(now, late > PAUSE_NS ? late : 0);
   look();
   pthread_mutex_lock(&room.lock);
-  if (atomic_load(&room.waiting)) set_tick(now);
+  if (room_is_wanted()) set_tick(now);
   pthread_mutex_unlock(&room.lock);
 }

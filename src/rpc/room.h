@@ -13,7 +13,7 @@
  * has to go on: who is silent for --stall_timeout, or so slow that it would not be whole within --room_timeout, is
  * refused (is_late() in room.c); so is who has waited for that long.
  *
- * All functions but the last are called with the connection's lock held. */
+ * All functions up to room_leave are called with the connection's lock held. */
 #ifndef RPC_ROOM_H
 #define RPC_ROOM_H
 
@@ -33,5 +33,17 @@ bool room_ask(struct http2 *c, struct http2_stream *s);
 void room_leave(struct http2 *c, struct http2_stream *s);
 /* Something was given back. From any thread, under any lock. */
 void room_freed(void);
+
+/* Who waits for room and is no stream: a body of HTTP/1, whose sender is held back by not being read. They have what
+ * the streams leave, first come, first tried. On the leader alone. */
+struct room_waiter {
+  bool (*give)(struct room_waiter *w); /* takes the room there is; false: it is not enough */
+  struct room_waiter *next, **at;      /* at NULL: it does not wait */
+};
+void room_wait(struct room_waiter *w);
+/* It does not wait any more, whether or not it did. */
+void room_wait_no_more(struct room_waiter *w);
+/* Does anybody wait? Then who has room has to go on. */
+bool room_is_wanted(void);
 
 #endif

@@ -1,5 +1,6 @@
 /* A server of HTTP/1 in one process with gRPC's: an address has its share of the handlers, a handler hears that nobody
- * waits for it, idle connections of one port make room at the other, the end waits for what is under way and no longer.
+ * waits for it, large bodies wait for room, idle connections of one port make room at the other, the end waits for what
+ * is under way and no longer.
  */
 #include "unit.h"
 #include "ports.h"
@@ -151,6 +152,70 @@ static void the_end_waits_so_long(void **state) {
   close(half);
 }
 
+struct upload {
+  pthread_t thread;
+  int fd;
+  size_t n;
+  const char *path;
+};
+
+static void *send_all(void *arg) {
+  struct upload *u = arg;
+  char *bytes = calloc(1, u->n + 128);
+  int head = snprintf(bytes, 128, "POST %s HTTP/1.1\r\nContent-Length: %zu\r\n\r\n", u->path, u->n);
+  for (size_t at = 0, all = (size_t)head + u->n; at < all;) {
+    ssize_t sent = send(u->fd, bytes + at, all - at, MSG_NOSIGNAL);
+    if (sent <= 0) break;
+    at += (size_t)sent;
+  }
+  free(bytes);
+  return NULL;
+}
+
+static void upload(struct upload *u, int port, const char *path, size_t n) {
+  *u = (struct upload){.fd = dial(port, 1), .n = n, .path = path};
+  assert_int_equal(pthread_create(&u->thread, NULL, send_all, u), 0);
+}
+
+static bool is_answered(struct upload *u, int code) {
+  bool well = hears(u->fd, code);
+  shutdown(u->fd, SHUT_RDWR);
+  pthread_join(u->thread, NULL);
+  close(u->fd);
+  return well;
+}
+
+/* A body that finds no room beside others waits, and is not read meanwhile; but not for ever, and not for what there
+ * cannot be. */
+static void large_bodies_wait_for_room(void **state) {
+  enum { MB = 1 << 20 };
+  struct upload first, second, third;
+  rpc_limit_set(RPC_MAX_HELD_BYTES, 6 * MB); /* of which an address has three quarters, less an eighth of that */
+  rpc_limit_set(RPC_ROOM_TIMEOUT, 30);
+  struct http1 *h = start();
+  upload(&first, http1_port(h), "/wait", 3 * MB);
+  sem_wait(&begun);
+  upload(&second, http1_port(h), "/now", 2 * MB);
+  upload(&third, http1_port(h), "/now", 5 * MB);
+  assert_true(is_answered(&third, 503));
+  assert_true(is_asked(http1_port(h), 1)); /* what is small goes on */
+  assert_int_equal(recv(second.fd, &(char){0}, 1, MSG_DONTWAIT), -1);
+  sem_post(&released);
+  assert_true(is_answered(&first, 200));
+  assert_true(is_answered(&second, 200));
+  rpc_limit_set(RPC_ROOM_TIMEOUT, 1);
+  upload(&first, http1_port(h), "/wait", 3 * MB);
+  sem_wait(&begun);
+  upload(&second, http1_port(h), "/now", 2 * MB);
+  assert_true(is_answered(&second, 503));
+  sem_post(&released);
+  assert_true(is_answered(&first, 200));
+  stop(h, 0);
+  assert_int_equal(budget_used(rpc_budget(RPC_MAX_HELD_BYTES)), 0);
+  rpc_limit_set(RPC_MAX_HELD_BYTES, 0);
+  rpc_limit_set(RPC_ROOM_TIMEOUT, 0);
+}
+
 static void echo(struct rpc_call *c, void *arg) { rpc_call_reply(c, NULL); }
 
 /* Until somebody has been idle for long enough to make room. */
@@ -202,6 +267,7 @@ int main(void) {
   sem_init(&released, 0, 0);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_address_has_a_share_of_the_handlers), cmocka_unit_test(a_handler_hears_that_nobody_waits),
-      cmocka_unit_test(the_end_waits_so_long), cmocka_unit_test(idle_ones_make_room_at_the_other_port)};
+      cmocka_unit_test(the_end_waits_so_long), cmocka_unit_test(large_bodies_wait_for_room),
+      cmocka_unit_test(idle_ones_make_room_at_the_other_port)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,12 +54,25 @@ static void post(struct visit *v, struct rpc_event *e, enum rpc_event_kind kind,
 
 /* ---- time ---- */
 
+static void refused(struct visit *v, int code, const char *words);
+
+/* A body has --request_timeout for its next byte, and as long beside what it takes to come slowly. */
+static int64_t body_until(const struct visit *v) {
+  int64_t slow = v->began + (int64_t)(v->body.size / SLOWEST) * SECOND;
+  return MIN(v->heard, slow) + rpc_limit_ns(RPC_REQUEST_TIMEOUT);
+}
+
 static void on_late(struct rpc_timer *t) {
   struct visit *v = (struct visit *)((char *)t - offsetof(struct visit, timer));
   int64_t now = clock_ns(), late = now - v->due;
   v->due = 0;
   if (v->closed || v->state == VISIT_WORK) return;
   if (late > SECOND) v->until += late; /* this process stood still: nobody was slow in that time */
+  if (v->room.at && now >= v->until) {
+    refused(v, 503, "there is no room for the request beside those that are held (--max_held_bytes, --room_timeout)");
+    return;
+  }
+  if (v->roomy && v->state == VISIT_BODY && !room_is_wanted()) v->until = MAX(v->until, body_until(v));
   if (now >= v->until) {
     visit_close(v);
     return;
@@ -85,7 +98,7 @@ int64_t visit_idle_for(const struct visit *v, int64_t now) {
   switch (v->state) {
     case VISIT_WORK:
     case VISIT_ANSWER: return -1;
-    case VISIT_BODY: return now - v->heard - DOOR_IDLE_S * SECOND;
+    case VISIT_BODY: return v->room.at ? -1 : now - v->heard - DOOR_IDLE_S * SECOND;
     case VISIT_LAST: return now - v->heard;
     default: break;
   }
@@ -111,7 +124,8 @@ static void stand_in_line(struct visit *v) {
 }
 
 static bool reads(const struct visit *v) {
-  return !v->closed && (v->state == VISIT_HEAD || v->state == VISIT_BODY || v->state == VISIT_LAST);
+  if (v->closed || v->room.at) return false;
+  return v->state == VISIT_HEAD || v->state == VISIT_BODY || v->state == VISIT_LAST;
 }
 
 /* Of bytes that TLS has, no poll tells. */
@@ -123,6 +137,8 @@ static void look_for_more(struct visit *v) {
 
 static void let_go(struct visit *v) {
   bool held = v->body.room || v->body.reserved || v->unpacked;
+  room_wait_no_more(&v->room);
+  v->roomy = false;
   rpc_body_release(&v->body);
   budget_give(&v->held, v->unpacked);
   v->unpacked = 0;
@@ -372,11 +388,45 @@ static void hand_over(struct visit *v) {
 
 /* ---- requests ---- */
 
-/* A body goes on: it has --request_timeout for its next byte, and as long beside what it takes to come slowly. */
+/* A body goes on. One that has all the room it needs is not silent for long while others wait for theirs. */
 static void hear_body(struct visit *v) {
   v->heard = clock_ns();
-  has_until(v,
-            MIN(v->heard, v->began + (int64_t)(v->body.size / SLOWEST) * SECOND) + rpc_limit_ns(RPC_REQUEST_TIMEOUT));
+  int64_t stall = v->heard + rpc_limit_ns(RPC_STALL_TIMEOUT), until = body_until(v);
+  has_until(v, v->roomy ? MIN(stall, until) : until);
+}
+
+static bool give_room(struct room_waiter *w) {
+  struct visit *v = (struct visit *)((char *)w - offsetof(struct visit, room));
+  if (!rpc_body_reserve(&v->body, (size_t)v->request.length)) return false;
+  v->roomy = true;
+  v->began = clock_ns();
+  hear_body(v);
+  watch_for(v, EPOLLIN);
+  if (v->room.at) look_for_more(v);
+  return true;
+}
+
+/* Could there ever be room for n bytes? */
+static bool room_can_come(const struct visit *v, size_t n) {
+  for (const struct budget *b = &v->held; b; b = b->parent)
+    if (n > b->most - b->most / RPC_BODY_LEAVING) return false;
+  return true;
+}
+
+/* What says that it is large has room for all of it, once it has begun to come; until then it is not read. So no set of
+ * half bodies holds all that there is and waits for more. False: it was refused. */
+static bool ask_for_room(struct visit *v) {
+  size_t n = v->request.length > 0 ? (size_t)v->request.length : 0;
+  if (v->roomy || v->room.at || n <= SMALL || v->body.size < SMALL / 2) return true;
+  if (!room_can_come(v, n)) {
+    refused(v, 503, "there is no room for a request of this size (--max_held_bytes, --max_connection_held_bytes)");
+    return false;
+  }
+  if (give_room(&v->room)) return true;
+  watch_for(v, 0);
+  room_wait(&v->room);
+  has_until(v, clock_ns() + rpc_limit_ns(RPC_ROOM_TIMEOUT));
+  return true;
 }
 
 /* More of a body; false: it was refused. */
@@ -402,6 +452,7 @@ static size_t take_body(struct visit *v, const char *at, size_t n) {
     taken = MIN(n, (size_t)v->request.length - v->body.size);
     if (taken && !add_body(v, at, taken)) return SIZE_MAX;
     if (v->body.size == (size_t)v->request.length) hand_over(v);
+    else if (!ask_for_room(v)) return SIZE_MAX;
     return taken;
   }
   while (taken < n) {
@@ -481,7 +532,9 @@ static void go_on_with_rest(struct visit *v) {
 static size_t wanted(const struct visit *v) {
   if (v->state == VISIT_HEAD) return HTTP1_HEAD - MIN(v->in.n, (size_t)HTTP1_HEAD - 1);
   if (v->state != VISIT_BODY) return READ;
-  return v->request.length < 0 ? CHUNKED : MIN((size_t)READ, (size_t)v->request.length - v->body.size);
+  if (v->request.length < 0) return CHUNKED;
+  size_t most = v->roomy ? READ : SMALL - MIN(v->body.size, (size_t)SMALL / 2); /* up to where it asks for room */
+  return MIN(most, (size_t)v->request.length - v->body.size);
 }
 
 static void read_some(struct visit *v) {
@@ -526,6 +579,10 @@ static void on_turn(struct rpc_event *e) {
 static void on_socket(struct rpc_watch *w, uint32_t events) {
   struct visit *v = (struct visit *)((char *)w - offsetof(struct visit, watch));
   if (v->closed || v->in_line) return;
+  if (v->room.at) { /* it is not read, and can only have gone */
+    visit_close(v);
+    return;
+  }
   switch (v->state) {
     case VISIT_SHAKES: stand_in_line(v); return;
     case VISIT_WORK: /* told again and again, unless nobody looks */
@@ -545,6 +602,7 @@ void visit_begin(struct http1 *h, int fd, struct rpc_address *from) {
   ref_init(&v->refs, 1);
   v->watch = (struct rpc_watch){.fn = on_socket, .fd = fd};
   v->timer.fn = on_late;
+  v->room.give = give_room;
   v->made = v->heard = clock_ns();
   v->place = h->visits.n;
   budget_init(&v->held, (size_t)rpc_limit(RPC_MAX_CONNECTION_HELD_BYTES), &from->held);

@@ -17,6 +17,7 @@
 #include "rpc/http1/http1_parse.h"
 #include "rpc/listener.h"
 #include "rpc/loop.h"
+#include "rpc/room.h"
 #include "rpc/socket.h"
 #include "rpc/unwanted.h"
 
@@ -27,6 +28,7 @@ struct visit {
   struct rpc_socket socket;
   struct rpc_watch watch;
   struct rpc_timer timer;
+  struct room_waiter room;  /* for its body */
   struct rpc_event work;    /* is worked on, is done */
   struct rpc_event turn;    /* while in_line */
   struct rpc_event unasked; /* its answer is not wanted any more */
@@ -35,6 +37,7 @@ struct visit {
   uint32_t watched; /* events */
   bool in_line;     /* it goes on when others have had their turn */
   bool greeted;     /* it had an answer */
+  bool roomy;       /* all the room that its body needs is taken */
   bool closed;      /* it is on its way out */
   bool told;        /* unasked was posted, for this request */
   atomic_bool lost; /* while it is worked on: the client is gone */

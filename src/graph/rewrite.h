@@ -42,6 +42,7 @@ void rewrite_fuse_norm(struct rewriting *r);
 void rewrite_norm_averages(struct rewriting *r);
 void rewrite_fuse_elementwise(struct rewriting *r);
 void rewrite_fuse_softmax(struct rewriting *r);
+void rewrite_fuse_gelu(struct rewriting *r);
 void rewrite_fuse_gelu_grad(struct rewriting *r);
 void rewrite_fuse_residual(struct rewriting *r);
 void rewrite_fuse_dense(struct rewriting *r);

@@ -111,17 +111,22 @@ static void fuse_classifier(struct rewriting *r, const struct classifier *c, rew
   vec_push(gone, c->layer);
 }
 
+/* In the order of the graph: what one node reads has become what it will be before it is looked at. */
 void rewrite_fuse_dense(struct rewriting *r) {
-  size_t n_nodes = r->g->nodes.n;
   struct classifier c;
   rewrite_nodes gone = {0}; /* removed at the end: until then r->users speaks of them */
   if (!r->o->own_ops || !r->o->of_host) return;
-  for (size_t i = 0; i < n_nodes; i++) {
-    struct shoal_node *n = r->g->nodes.at[i];
-    if (n && op_is(n->op, "_ShoalCrossEntropy") && n->in_types[0] == SHOAL_FLOAT32 && !r->o->of_host(n) &&
-        see_classifier(r, n, &c))
+  int n = r->g->n_nodes;
+  struct shoal_node **order = mem_zalloc((size_t)n, sizeof *order);
+  shoal_status s = graph_topological_order(r->g, order);
+  for (int i = 0; !s && i < n; i++) {
+    struct shoal_node *at = order[i];
+    if (at && op_is(at->op, "_ShoalCrossEntropy") && at->in_types[0] == SHOAL_FLOAT32 && !r->o->of_host(at) &&
+        see_classifier(r, at, &c))
       fuse_classifier(r, &c, &gone);
   }
+  shoal_status_free(s);
+  free(order);
   for (size_t i = 0; i < gone.n; i++) graph_remove(r->g, gone.at[i]);
   vec_release(&gone);
 }

@@ -69,6 +69,64 @@ static void try_one(shoal_dtype type, int64_t rows, int64_t wide, bool may) {
   shoal_tensor_unref(have);
 }
 
+/* gelu(x w + bias) and the gradient of its sum by x: two tensors. */
+static void there_and_back(shoal_dtype type, int64_t rows, int64_t wide, const char *off, bool *fused,
+                           shoal_tensor *out[2]) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_session *s;
+  shoal_bytes trace = {0};
+  shoal_gradient dx;
+  seed = 1;
+  shoal_tensor *fed[] = {numbers(rows, MIDDLE), numbers(MIDDLE, wide), numbers(1, wide)};
+  shoal_push_device(g, devices[1]);
+  shoal_out in, w, b, x = fed_as(g, "x", type, rows, MIDDLE, &in);
+  shoal_out product = shoal_mat_mul(g, x, fed_as(g, "w", type, MIDDLE, wide, &w));
+  shoal_out flat = shoal_constant_ints(g, SHOAL_SHAPE(1), (int32_t[]){(int32_t)wide});
+  shoal_out bias = shoal_reshape(g, fed_as(g, "b", type, 1, wide, &b), flat);
+  shoal_out y = shoal_gelu(g, shoal_bias_add(g, product, bias)), sum = shoal_reduce_sum(g, y);
+  shoal_gradients(g, &sum, 1, &in, 1, NULL, &dx);
+  shoal_out whole = shoal_cast(g, y, SHOAL_FLOAT32);
+  shoal_pop_device(g);
+  ASSERT_OK(shoal_graph_error(g));
+  ASSERT_OK(shoal_session_open(
+      g, SHOAL_OPTIONS(shoal_session_options, .allow_soft_placement = true, .rewrites_off = off), &s));
+  char names[2][128];
+  snprintf(names[0], sizeof names[0], "%s:%d", shoal_op_name(whole.node), whole.index);
+  snprintf(names[1], sizeof names[1], "%s:%d", shoal_op_name(dx.values.node), dx.values.index);
+  const char *feeds[] = {"x:0", "w:0", "b:0"}, *fetches[] = {names[0], names[1]};
+  shoal_run_options o = {.trace_level = 3};
+  ASSERT_OK(shoal_session_run(s, &o, feeds, fed, 3, fetches, out, 2, NULL, 0, &trace));
+  *fused = has(&trace, "= _MatMulGelu(");
+  shoal_bytes_free(&trace);
+  for (int i = 0; i < 3; i++) shoal_tensor_unref(fed[i]);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+static void try_forward(shoal_dtype type, int64_t rows, int64_t wide, bool may) {
+  shoal_tensor *want[2], *have[2];
+  bool fused;
+  there_and_back(type, rows, wide, "all", &fused, want);
+  assert_false(fused);
+  there_and_back(type, rows, wide, NULL, &fused, have);
+  if (cuda_api(NULL)) assert_int_equal(fused, may);
+  for (int k = 0; k < 2; k++) {
+    const float *a = shoal_tensor_const_data(want[k]), *b = shoal_tensor_const_data(have[k]);
+    double top = largest(a, shoal_tensor_elements(want[k]));
+    for (int64_t i = 0; i < shoal_tensor_elements(want[k]); i++)
+      if (!(fabs((double)a[i] - (double)b[i]) <= 2 * tolerance(type) * (1 + top)))
+        fail_msg("%d by %d: element %d is %g, not %g", (int)rows, (int)wide, (int)i, (double)b[i], (double)a[i]);
+    shoal_tensor_unref(want[k]);
+    shoal_tensor_unref(have[k]);
+  }
+}
+
+static void forward(void **state) {
+  try_forward(SHOAL_BFLOAT16, 64, 128, true);
+  try_forward(SHOAL_BFLOAT16, 3, 40, true);
+  try_forward(SHOAL_BFLOAT16, 5, 13, false);
+}
+
 static void products(void **state) {
   try_one(SHOAL_BFLOAT16, 64, 128, true);
   try_one(SHOAL_BFLOAT16, 3, 40, true);
@@ -105,6 +163,6 @@ static void chains(void **state) {
 
 int main(void) {
   if (!gpu_here()) return 1;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(products), cmocka_unit_test(chains)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(products), cmocka_unit_test(forward), cmocka_unit_test(chains)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,8 @@
 static const struct {
   const char *kernel, *why;
 } never[] = {{"_FusedMatMul T=float16", "the rewrite that makes it leaves float16 alone"},
-             {"_MatMulOnto T=float16", "it is made of those"}};
+             {"_MatMulOnto T=float16", "it is made of those"},
+             {"_MatMulGelu T=float16", "so is it"}};
 
 static struct strmap seen; /* "OP ATTR=TYPE", and "OP" */
 

@@ -160,14 +160,14 @@ static shoal_status describe(struct blas_plan *p) {
                                                : type == TYPE_F32 ? COMPUTE_TF32
                                                                   : COMPUTE_F32;
   int32_t trans_a = p->of.trans_a, trans_b = p->of.trans_b;
-  static const int32_t epilogues[] = {1, 4, 6, 64 | 128}; /* cublasLtEpilogue_t: by enum cuda_epilogue */
+  static const int32_t epilogues[] = {1, 4, 6, 64 | 128, 4 | 32 | 128}; /* cublasLtEpilogue_t: by enum cuda_epilogue */
   const struct cuda_product *o = &p->of;
   TRY(blas_status(lt.desc_new(&p->desc, compute, type == TYPE_F64 ? TYPE_F64 : TYPE_F32), "a product"));
   TRY(blas_status(lt.desc_set(p->desc, DESC_TRANS_A, &trans_b, sizeof trans_b), "a product"));
   TRY(blas_status(lt.desc_set(p->desc, DESC_TRANS_B, &trans_a, sizeof trans_a), "a product"));
   int32_t epilogue = epilogues[o->epilogue];
   if (o->epilogue) TRY(blas_status(lt.desc_set(p->desc, DESC_EPILOGUE, &epilogue, sizeof epilogue), "a product"));
-  if (o->epilogue == CUDA_GELU_BACK)
+  if (o->epilogue == CUDA_GELU_BACK || o->epilogue == CUDA_BIAS_GELU)
     TRY(blas_status(lt.desc_set(p->desc, DESC_AUX_LEAD, &o->n, sizeof o->n), "a product"));
   TRY(layout(type, o->trans_a ? o->k : o->m, o->trans_a ? o->m : o->k, o->batch, o->step_a, &p->a));
   TRY(layout(type, o->trans_b ? o->n : o->k, o->trans_b ? o->k : o->n, o->batch, o->step_b, &p->b));
@@ -195,10 +195,12 @@ struct blas_operands {
   void *out;
   const void *more; /* the epilogue's; NULL: none */
   const void *onto; /* what c begins with; NULL: zeros */
+  void *also;       /* written beside out: what GELU is of; NULL: none */
 };
 
 static shoal_status set_more(struct blas_plan *p, const struct blas_operands *o) {
   int what = p->of.epilogue == CUDA_GELU_BACK ? DESC_AUX : DESC_BIAS;
+  if (o->also) TRY(blas_status(lt.desc_set(p->desc, DESC_AUX, &o->also, sizeof o->also), "an epilogue"));
   return o->more ? blas_status(lt.desc_set(p->desc, what, &o->more, sizeof o->more), "an epilogue") : NULL;
 }
 
@@ -310,16 +312,25 @@ static uint32_t alignment(uintptr_t bits) {
   return bits & (MOST - 1) ? (uint32_t)(bits & -bits) : MOST;
 }
 
+static shoal_status run(struct cuda_device *c, const struct cuda_product *of, const struct blas_operands *o) {
+  struct blas_plan *p;
+  uintptr_t all = (uintptr_t)o->a | (uintptr_t)o->b | (uintptr_t)o->out | (uintptr_t)o->more | (uintptr_t)o->onto |
+                  (uintptr_t)o->also;
+  TRY(find_plan(c, of, alignment(all), o, &p));
+  TRY(set_more(p, o));
+  cuda_count_computed(c);
+  if (p->own) return cuda_status(multiply_own(c, p, o), "a product");
+  return blas_status(multiply(c, p, &p->algo, o), "a product");
+}
+
 shoal_status cuda_blas_run_onto(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,
                                 const void *more, const void *onto, void *out) {
-  struct blas_plan *p;
-  const struct blas_operands o = {a, b, out, more, onto};
-  uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)out | (uintptr_t)more | (uintptr_t)onto;
-  TRY(find_plan(c, of, alignment(all), &o, &p));
-  TRY(set_more(p, &o));
-  cuda_count_computed(c);
-  if (p->own) return cuda_status(multiply_own(c, p, &o), "a product");
-  return blas_status(multiply(c, p, &p->algo, &o), "a product");
+  return run(c, of, &(struct blas_operands){a, b, out, more, onto, NULL});
+}
+
+shoal_status cuda_blas_run_gelu(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,
+                                const void *bias, void *x, void *out) {
+  return run(c, of, &(struct blas_operands){a, b, out, bias, NULL, x});
 }
 
 shoal_status cuda_blas_run_with(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,

@@ -10,7 +10,8 @@ enum cuda_epilogue {
   CUDA_PLAIN_PRODUCT,
   CUDA_WITH_BIAS,
   CUDA_WITH_BIAS_RELU,
-  CUDA_GELU_BACK /* times the derivative of GELU (its tanh form), of half precision; n is a multiple of 8 */
+  CUDA_GELU_BACK, /* times the derivative of GELU (its tanh form), of half precision; n is a multiple of 8 */
+  CUDA_BIAS_GELU  /* with a bias, and then its GELU beside it: the same */
 };
 
 struct cuda_product { /* c = op(a) * op(b), row after row, `batch` times */
@@ -40,6 +41,9 @@ shoal_status cuda_blas_run(struct cuda_device *c, const struct cuda_product *p, 
 /* With what the epilogue takes: a bias, of n numbers, or what GELU was of, like c. */
 shoal_status cuda_blas_run_with(struct cuda_device *c, const struct cuda_product *p, const void *a, const void *b,
                                 const void *more, void *out);
+/* The same of CUDA_BIAS_GELU: x is the product and its bias, out their GELU. */
+shoal_status cuda_blas_run_gelu(struct cuda_device *c, const struct cuda_product *p, const void *a, const void *b,
+                                const void *bias, void *x, void *out);
 /* The same of a product that is `onto` something, which is not where it is written. */
 shoal_status cuda_blas_run_onto(struct cuda_device *c, const struct cuda_product *p, const void *a, const void *b,
                                 const void *more, const void *onto, void *out);

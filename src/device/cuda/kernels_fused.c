@@ -1,9 +1,12 @@
-/* A product with its bias, and perhaps Relu, or with the derivative of GELU, in one kernel on a card: cuBLASLt's
- * epilogues. The rewrite that makes _FusedMatMul knows of other activations; those stay nodes of their own here. */
+/* A product with its bias, and perhaps Relu or GELU, or with the derivative of GELU, in one kernel on a card:
+ * cuBLASLt's epilogues. The rewrite that makes _FusedMatMul knows of other activations; those stay nodes of their own
+ * here. */
 #include <string.h>
 
+#include "base/log.h"
 #include "device/cuda/cuda_blas.h"
 #include "device/cuda/cuda_kernel.h"
+#include "device/cuda/cuda_timed.h"
 #include "ops/array/array_util.h"
 
 struct cuda_fused {
@@ -102,6 +105,86 @@ static shoal_status gelu_run(struct kernel_ctx *ctx) {
   return run_product(ctx, &p);
 }
 
+/* ---- _MatMulGelu: in one kernel, or in two, whichever is faster ---- */
+
+enum gelu_way { GELU_NOT_TRIED, GELU_IN_ONE, GELU_BEHIND };
+struct cuda_gelu {
+  struct cuda_fused product;
+  CUfunction behind;
+  enum gelu_way way;
+};
+
+struct gelu_try {
+  struct kernel_ctx *ctx;
+  struct cuda_product p;
+  enum gelu_way way;
+};
+
+static shoal_status gelu_also_init(struct kernel_init *ki, void *state) {
+  struct cuda_gelu *st = state;
+  st->product.epilogue = CUDA_BIAS_GELU;
+  TRY(node_get_bool(ki->node, "transpose_a", &st->product.trans_a));
+  TRY(node_get_bool(ki->node, "transpose_b", &st->product.trans_b));
+  return cuda_function(cuda_of(ki->device), "layers", "_ShoalGelu", dtype_base(ki->kernel->in_types[0]), 0,
+                       &st->behind);
+}
+
+/* With the device's lock held. */
+static shoal_status queue_gelu(const struct gelu_try *t) {
+  const struct cuda_gelu *st = t->ctx->state;
+  struct cuda_device *c = cuda_ctx(t->ctx);
+  const void *a = ctx_in(t->ctx, 0)->data, *b = ctx_in(t->ctx, 1)->data, *bias = ctx_in(t->ctx, 2)->data;
+  struct tensor *y = &t->ctx->out[0], *x = &t->ctx->out[1];
+  struct cuda_product p = t->p;
+  if (t->way == GELU_IN_ONE) return cuda_blas_run_gelu(c, &p, a, b, bias, x->data, y->data);
+  p.epilogue = CUDA_WITH_BIAS;
+  TRY(cuda_blas_run_with(c, &p, a, b, bias, x->data));
+  return cuda_launch(c, st->behind, cuda_blocks(c, y->n), 1, CUDA_BLOCK, (void *[]){&x->data, &y->data, &y->n});
+}
+
+static int try_gelu(void *arg) {
+  shoal_status s = queue_gelu(arg);
+  bool bad = s != NULL;
+  shoal_status_free(s);
+  return bad;
+}
+
+/* What cannot be timed now is done in two. */
+static enum gelu_way choose_gelu(struct cuda_device *c, struct gelu_try *t) {
+  float took[2];
+  if (!cuda_may_time(c)) return GELU_NOT_TRIED;
+  for (int i = 0; i < 2; i++) {
+    t->way = i ? GELU_BEHIND : GELU_IN_ONE;
+    took[i] = cuda_time(c, try_gelu, t);
+  }
+  LOGD("a product of %lld by %lld by %lld and its GELU: %.1f us in one kernel, %.1f in two", (long long)t->p.m,
+       (long long)t->p.k, (long long)t->p.n, (double)took[0] * 1e3, (double)took[1] * 1e3);
+  return took[0] >= 0 && (took[1] < 0 || took[0] < took[1]) ? GELU_IN_ONE : GELU_BEHIND;
+}
+
+static shoal_status run_gelu_locked(struct kernel_ctx *ctx, struct gelu_try *t) {
+  struct cuda_gelu *st = ctx->state;
+  struct cuda_device *c = cuda_ctx(ctx);
+  for (int i = 0; i < 3; i++) TRY(cuda_use(c, ctx_in(ctx, i)));
+  for (int i = 0; i < 2; i++) TRY(cuda_use(c, &ctx->out[i]));
+  if (st->way == GELU_NOT_TRIED) st->way = choose_gelu(c, t);
+  t->way = st->way;
+  return queue_gelu(t);
+}
+
+static shoal_status gelu_also_run(struct kernel_ctx *ctx) {
+  const struct cuda_gelu *st = ctx->state;
+  struct gelu_try t = {.ctx = ctx};
+  struct tensor *out;
+  TRY(cuda_product_with(ctx, st->product.trans_a, st->product.trans_b, CUDA_BIAS_GELU, &t.p));
+  for (int i = 0; i < 2; i++) TRY(ctx_out_dims(ctx, i, 2, (int64_t[]){t.p.m, t.p.n}, &out));
+  if (!out->n) return NULL;
+  cuda_lock(cuda_ctx(ctx));
+  shoal_status s = run_gelu_locked(ctx, &t);
+  cuda_unlock(cuda_ctx(ctx));
+  return s;
+}
+
 static const struct kernel_def fused[] = {{.device = "GPU",
                                            .type_attr = "T",
                                            .types = DT(FLOAT32) | DT(FLOAT16) | DT(BFLOAT16),
@@ -120,4 +203,14 @@ static const struct kernel_def gelu[] = {{.device = "GPU",
                                           .run = gelu_run},
                                          {0}};
 
-const struct device_kernels cuda_fused_kernels[] = {{"_FusedMatMul", fused}, {"_MatMulGeluGrad", gelu}, {0}};
+static const struct kernel_def gelu_also[] = {{.device = "GPU",
+                                               .type_attr = "T",
+                                               .types = DT(FLOAT16) | DT(BFLOAT16),
+                                               .fits = gelu_fits,
+                                               .state_size = sizeof(struct cuda_gelu),
+                                               .init = gelu_also_init,
+                                               .run = gelu_also_run},
+                                              {0}};
+
+const struct device_kernels cuda_fused_kernels[] = {
+    {"_FusedMatMul", fused}, {"_MatMulGeluGrad", gelu}, {"_MatMulGelu", gelu_also}, {0}};

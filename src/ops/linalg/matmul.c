@@ -29,6 +29,12 @@ static shoal_status matmul_shape(struct shape_ctx *c) {
   return NULL;
 }
 
+static shoal_status gelu_shape(struct shape_ctx *c) {
+  TRY(matmul_shape(c));
+  c->out[1] = c->out[0];
+  return NULL;
+}
+
 static shoal_status batch_shape(struct shape_ctx *c) {
   struct shape x, y, batch;
   bool ax, ay;
@@ -432,6 +438,10 @@ static const struct op_row rows[] = {
     {"_MatMulGeluGrad", .in = "a: T, b: T, x: T", .out = "product: T",
      .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half}; columns: int >= 1",
      .shape = matmul_shape},
+    /* x = a * b and a bias, and its GELU (the same form): the same. */
+    {"_MatMulGelu", .in = "a: T, b: T, bias: T", .out = "y: T, x: T",
+     .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half}; columns: int >= 1",
+     .shape = gelu_shape},
     /* a * b and a bias, as `shape`, added to onto: the same. */
     {"_MatMulOnto", .in = "a: T, b: T, bias: T, onto: T", .out = "sum: T",
      .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half, float}; shape: shape",

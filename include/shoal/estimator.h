@@ -239,9 +239,10 @@ typedef struct shoal_canned_options {
   const char *weight_feature;              /* each example's weight; NULL: all count the same */
   const char *linear_combiner;             /* NULL: "sum" */
   bool mean_loss;                          /* the loss is the mean over a batch; else its sum, as TensorFlow 1's */
+  bool keras; /* as TensorFlow 2's tf.estimator: Keras' optimizers where none are given, and the mean loss */
 } shoal_canned_options;
-/* Variables, their slots, metrics and predictions have the names of tf.compat.v1.estimator's LinearClassifier and kin.
- */
+/* Variables, their slots, metrics and predictions have the names of tf.compat.v1.estimator's LinearClassifier and kin;
+ * with Keras' optimizers (`keras`, or given: shoal/train.h), those of tf.estimator's. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_canned_new(shoal_canned kind, const shoal_canned_options *options,
                                                          const shoal_run_config *config, shoal_estimator **out);
 

@@ -32,6 +32,13 @@ SHOAL_API shoal_optimizer shoal_centered_rmsprop(double learning_rate);
 SHOAL_API shoal_optimizer shoal_ftrl(double learning_rate); /* l1 0, l2 0, power -0.5: a, b, c */
 SHOAL_API shoal_optimizer shoal_proximal_sgd(double learning_rate, double l1, double l2);
 SHOAL_API shoal_optimizer shoal_proximal_adagrad(double learning_rate, double l1, double l2);
+/* Keras' (of TensorFlow 2.15: tf.keras.optimizers.legacy), as tf.estimator has them: their formulas, and in checkpoints
+ * their names: slots are training/NAME/VARIABLE/SLOT, numbers training/NAME/NUMBER. The learning rate of a checkpoint
+ * that is restored counts, not the one given here. */
+SHOAL_API shoal_optimizer shoal_keras_sgd(double learning_rate, double momentum); /* a */
+SHOAL_API shoal_optimizer shoal_keras_adam(double learning_rate);    /* beta1 0.9, beta2 0.999, epsilon 1e-7: a, b, c */
+SHOAL_API shoal_optimizer shoal_keras_adagrad(double learning_rate); /* epsilon 1e-7: a; initial accumulator 0.1 */
+SHOAL_API shoal_optimizer shoal_keras_ftrl(double learning_rate);    /* l1 0, l2 0, power -0.5: a, b, c */
 
 /* The step counter: an int64 variable "global_step", made at the first call. */
 SHOAL_API shoal_var shoal_global_step(shoal_graph *g);

@@ -1,7 +1,7 @@
 /* Canned models: linear, a network of dense layers, both, or a bias alone.
  *
  * Names of variables and of their slots are tf.compat.v1.estimator's, so that checkpoints go both ways, with the oddity
- * that rename_slots tells of. */
+ * that rename_slots tells of; with Keras' optimizers they are those of tf.estimator. */
 #include "estimator/canned.h"
 
 #include <math.h>
@@ -11,6 +11,7 @@
 #include "base/options.h"
 #include "base/text.h"
 #include "graph/given.h"
+#include "train/optimizer.h"
 #include "train/variables.h"
 
 static const shoal_out none;
@@ -137,7 +138,7 @@ static void rename_slots(struct shoal_graph *g, const char *scope) {
 
 /* The variables under a scope follow their gradients by an optimizer. */
 static shoal_op *apply_to(struct shoal_graph *g, shoal_optimizer optimizer, const char *scope, const shoal_var *vars,
-                          const shoal_gradient *grads, int n) {
+                          const shoal_gradient *grads, int n, shoal_var step) {
   shoal_var *mine = mem_zalloc((size_t)n + 1, sizeof *mine);
   shoal_gradient *of = mem_zalloc((size_t)n + 1, sizeof *of);
   int k = 0;
@@ -146,7 +147,7 @@ static shoal_op *apply_to(struct shoal_graph *g, shoal_optimizer optimizer, cons
       mine[k] = vars[i];
       of[k++] = grads[i];
     }
-  shoal_op *op = shoal_apply_gradients(g, optimizer, mine, of, k, (shoal_var){0});
+  shoal_op *op = shoal_apply_gradients(g, optimizer, mine, of, k, step);
   free(mine);
   free(of);
   return op;
@@ -158,12 +159,14 @@ static shoal_op *train_both(const struct canned *c, struct shoal_graph *g, shoal
   shoal_gradient *grads = mem_zalloc((size_t)n + 1, sizeof *grads);
   shoal_compute_gradients(g, loss, vars, grads, n);
   shoal_op *both[2] = {0}, *counted = NULL;
+  shoal_var step = shoal_global_step(g);
+  bool counts = optimizer_is_keras(&c->dnn_optimizer); /* the network's optimizer counts by it, as in TensorFlow */
   if (!graph_error(g)) {
-    both[0] = apply_to(g, c->dnn_optimizer, "dnn/", vars, grads, n);
-    both[1] = apply_to(g, c->linear_optimizer, "linear/", vars, grads, n);
+    both[0] = apply_to(g, c->dnn_optimizer, "dnn/", vars, grads, n, counts ? step : (shoal_var){0});
+    both[1] = apply_to(g, c->linear_optimizer, "linear/", vars, grads, n, (shoal_var){0});
   }
-  if (!graph_error(g)) {
-    shoal_var step = shoal_global_step(g);
+  if (!graph_error(g) && counts) counted = shoal_group(g, both, 2, NULL);
+  else if (!graph_error(g)) {
     graph_push_control(g, both, 2);
     graph_push_colocation(g, step.handle.node);
     counted = variable_update_op(g, "AssignAdd", step.handle, build_const_int(g, SHOAL_INT64, 1));
@@ -187,7 +190,7 @@ static void model(shoal_graph *g, shoal_mode mode, const shoal_inputs *in, shoal
   }
   shoal_optimizer o = c->kind == SHOAL_CANNED_DNN ? c->dnn_optimizer : c->linear_optimizer;
   shoal_spec_train(spec, shoal_minimize(g, o, spec->loss, shoal_global_step(g)));
-  if (!graph_error(g)) rename_slots(g, c->kind == SHOAL_CANNED_DNN ? "dnn/" : "linear/");
+  if (!graph_error(g) && !optimizer_is_keras(&o)) rename_slots(g, c->kind == SHOAL_CANNED_DNN ? "dnn/" : "linear/");
 }
 
 /* ---- making one ---- */
@@ -235,10 +238,14 @@ static shoal_status check(shoal_canned kind, const shoal_canned_options *o) {
 }
 
 /* What TensorFlow takes: Ftrl at a rate by the number of columns, Adagrad. */
-static shoal_optimizer default_linear(shoal_canned kind, int columns) {
-  double most = kind == SHOAL_CANNED_LINEAR ? 0.2 : kind == SHOAL_CANNED_BASELINE ? 0.3 : 0.005;
-  if (kind == SHOAL_CANNED_BASELINE) return shoal_ftrl(most);
-  return shoal_ftrl(fmin(most, 1 / sqrt((double)columns)));
+static shoal_optimizer default_linear(shoal_canned kind, int columns, bool keras) {
+  double rate = kind == SHOAL_CANNED_LINEAR ? 0.2 : kind == SHOAL_CANNED_BASELINE ? 0.3 : 0.005;
+  if (kind != SHOAL_CANNED_BASELINE) rate = fmin(rate, 1 / sqrt((double)columns));
+  return keras ? shoal_keras_ftrl(rate) : shoal_ftrl(rate);
+}
+static shoal_optimizer default_dnn(shoal_canned kind, bool keras) {
+  if (keras) return shoal_keras_adagrad(0.001);
+  return shoal_adagrad(kind == SHOAL_CANNED_DNN ? 0.05 : 0.001);
 }
 
 shoal_status shoal_canned_new(shoal_canned kind, const shoal_canned_options *options, const shoal_run_config *config,
@@ -257,14 +264,14 @@ shoal_status shoal_canned_new(shoal_canned kind, const shoal_canned_options *opt
   c->n_dnn = o.n_dnn_columns;
   c->hidden = copied(o.hidden_units, (size_t)o.n_hidden_units, sizeof *c->hidden);
   c->n_hidden = o.n_hidden_units;
-  c->linear_optimizer = o.linear_optimizer ? *o.linear_optimizer : default_linear(kind, o.n_linear_columns);
-  c->dnn_optimizer = o.dnn_optimizer ? *o.dnn_optimizer : shoal_adagrad(kind == SHOAL_CANNED_DNN ? 0.05 : 0.001);
+  c->linear_optimizer = o.linear_optimizer ? *o.linear_optimizer : default_linear(kind, o.n_linear_columns, o.keras);
+  c->dnn_optimizer = o.dnn_optimizer ? *o.dnn_optimizer : default_dnn(kind, o.keras);
   c->dropout = o.dropout;
   c->weight_feature = o.weight_feature ? mem_strdup(o.weight_feature) : NULL;
   c->combiner = o.linear_combiner && !strcmp(o.linear_combiner, "mean")    ? "mean"
                 : o.linear_combiner && !strcmp(o.linear_combiner, "sqrtn") ? "sqrtn"
                                                                            : "sum";
-  c->mean_loss = o.mean_loss;
+  c->mean_loss = o.mean_loss || o.keras;
   shoal_status s = shoal_estimator_new(model, c, config, out);
   if (s) {
     canned_free(c);

@@ -27,6 +27,11 @@ struct shoal_optimizer_row {
   int slots;
   double initial[MAX_SLOTS];
   bool powers, has_nesterov, decays; /* decays: the variable shrinks by rate * d before its update */
+  /* Of Keras' optimizers, else NULL: slots are called training/NAME/VARIABLE/SLOT, and numbers are variables
+   * training/NAME/NUMBER: "learning_rate L beta_1 a", letters as above, 0 for one that is always so. The learning rate
+   * is read from its variable, as a checkpoint has it; the others are kept for TensorFlow alone. */
+  const char *numbers;
+  const char *slot_names[MAX_SLOTS];
 };
 
 static const struct shoal_optimizer_row sgd = {"GradientDescent", "ResourceApplyGradientDescent", "vLG"};
@@ -60,6 +65,46 @@ static const struct shoal_optimizer_row proximal_adagrad = {"ProximalAdagrad", "
                                                             "v0LabG",          "ResourceSparseApplyProximalAdagrad",
                                                             "v0LabGI",         .slots = 1,
                                                             .initial = {0.1}};
+
+static const struct shoal_optimizer_row keras_sgd = {"SGD", "ResourceApplyGradientDescent", "vLG",
+                                                     .numbers = "decay 0 learning_rate L momentum a"};
+static const struct shoal_optimizer_row keras_momentum = {"SGD",
+                                                          "ResourceApplyKerasMomentum",
+                                                          "v0LGa",
+                                                          "ResourceSparseApplyKerasMomentum",
+                                                          "v0LGIa",
+                                                          .slots = 1,
+                                                          .has_nesterov = true,
+                                                          .numbers = "decay 0 learning_rate L momentum a",
+                                                          .slot_names = {"momentum"}};
+static const struct shoal_optimizer_row keras_adam = {"Adam",
+                                                      "ResourceApplyAdam",
+                                                      "v01pqLabcG",
+                                                      .slots = 2,
+                                                      .powers = true,
+                                                      .numbers = "beta_1 a beta_2 b decay 0 learning_rate L",
+                                                      .slot_names = {"m", "v"}};
+static const struct shoal_optimizer_row keras_adagrad = {"Adagrad",
+                                                         "ResourceApplyAdagradV2",
+                                                         "v0LaG",
+                                                         "ResourceSparseApplyAdagradV2",
+                                                         "v0LaGI",
+                                                         .slots = 1,
+                                                         .initial = {0.1},
+                                                         .numbers = "decay 0 learning_rate L",
+                                                         .slot_names = {"accumulator"}};
+static const struct shoal_optimizer_row keras_ftrl = {
+    "Ftrl",
+    "ResourceApplyFtrl",
+    "v01GLabc",
+    "ResourceSparseApplyFtrl",
+    "v01GILabc",
+    .slots = 2,
+    .initial = {0.1},
+    .numbers =
+        "beta 0 decay 0 l1_regularization_strength a l2_regularization_strength b learning_rate L "
+        "learning_rate_power c",
+    .slot_names = {"accumulator", "linear"}};
 
 shoal_optimizer shoal_sgd(double rate) { return (shoal_optimizer){.row = &sgd, .learning_rate = rate}; }
 shoal_optimizer shoal_momentum(double rate, double m) {
@@ -95,6 +140,21 @@ shoal_optimizer shoal_proximal_adagrad(double rate, double l1, double l2) {
   return (shoal_optimizer){.row = &proximal_adagrad, .learning_rate = rate, .a = l1, .b = l2};
 }
 
+shoal_optimizer shoal_keras_sgd(double rate, double m) {
+  return (shoal_optimizer){.row = m > 0 ? &keras_momentum : &keras_sgd, .learning_rate = rate, .a = m};
+}
+shoal_optimizer shoal_keras_adam(double rate) {
+  return (shoal_optimizer){.row = &keras_adam, .learning_rate = rate, .a = 0.9, .b = 0.999, .c = 1e-7};
+}
+shoal_optimizer shoal_keras_adagrad(double rate) {
+  return (shoal_optimizer){.row = &keras_adagrad, .learning_rate = rate, .a = 1e-7};
+}
+shoal_optimizer shoal_keras_ftrl(double rate) {
+  return (shoal_optimizer){.row = &keras_ftrl, .learning_rate = rate, .c = -0.5};
+}
+
+bool optimizer_is_keras(const shoal_optimizer *o) { return o->row && o->row->numbers; }
+
 shoal_var shoal_global_step(shoal_graph *g) {
   shoal_var there = variable_find(g, "global_step");
   struct variable_maker *m = variable_maker_on(g);
@@ -109,6 +169,8 @@ struct applying {
   const shoal_optimizer *o;
   shoal_var power_a, power_b; /* of Adam: beta1 and beta2 to the power of the step; float32, as TensorFlow has them */
   shoal_out step;             /* of AdagradDA: the number of this step, from 1 */
+  shoal_var rate;             /* of Keras': the learning rate */
+  shoal_var steps;            /* of Keras': the steps that were made, where nobody else counts them */
 };
 
 /* It waits for nothing, so that all updates can share it. */
@@ -121,6 +183,7 @@ static shoal_out number(struct applying *w, shoal_dtype dtype, double v) {
 
 static shoal_out rate(struct applying *w, shoal_dtype dtype) {
   if (w->o->learning_rate_out.node) return build_cast(w->g, w->o->learning_rate_out, dtype);
+  if (w->rate.value.node) return build_cast(w->g, w->rate.value, dtype);
   return number(w, dtype, w->o->learning_rate);
 }
 
@@ -200,20 +263,9 @@ static struct shoal_node *adam_sparse(struct applying *w, shoal_var v, const sho
   return variable_update_op(g, "AssignSub", v.handle, step);
 }
 
-/* Slots belong to a variable in every way: where it is, what it is called, which part of a whole it is. */
-static void make_slots(struct applying *w, shoal_var v, shoal_var *slots) {
-  const struct shoal_optimizer_row *row = w->o->row;
-  struct shape shape = out_shape(v.value);
-  for (int i = 0; i < row->slots; i++) slots[i] = slot_variable(w->g, v, row->name, NULL, &shape, row->initial[i]);
-}
-
-shoal_var slot_variable(struct shoal_graph *g, shoal_var v, const char *name, const shoal_out *initial,
+/* A variable that is placed with another. */
+static shoal_var beside(struct shoal_graph *g, shoal_var v, const char *full, const shoal_out *initial,
                         const struct shape *shape, double fill) {
-  struct variable_maker *m = variable_maker_on(g);
-  shoal_var of_piece;
-  if (!v.handle.node) return (shoal_var){0};
-  if (m && m->slot && !initial && m->slot(m, v, name, fill, &of_piece)) return of_piece;
-  char *full = mem_printf("%s/%s", v.handle.node->name, name);
   bool refs = graph_ref_variables(g);
   graph_set_ref_variables(g, variable_is_ref(v.handle));
   graph_push_colocation(g, v.handle.node);
@@ -226,6 +278,18 @@ shoal_var slot_variable(struct shoal_graph *g, shoal_var v, const char *name, co
   graph_pop_control(g);
   graph_pop_colocation(g);
   graph_set_ref_variables(g, refs);
+  return slot;
+}
+
+/* Slots belong to a variable in every way: where it is, what it is called, which part of a whole it is. */
+shoal_var slot_variable(struct shoal_graph *g, shoal_var v, const char *name, const shoal_out *initial,
+                        const struct shape *shape, double fill) {
+  struct variable_maker *m = variable_maker_on(g);
+  shoal_var of_piece;
+  if (!v.handle.node) return (shoal_var){0};
+  if (m && m->slot && !initial && m->slot(m, v, name, fill, &of_piece)) return of_piece;
+  char *full = mem_printf("%s/%s", v.handle.node->name, name);
+  shoal_var slot = beside(g, v, full, initial, shape, fill);
   free(full);
   if (slot.handle.node && *variable_save_slice(v)) {
     char *saved = mem_printf("%s%s", variable_save_name(v), slot.handle.node->name + strlen(v.handle.node->name));
@@ -233,6 +297,31 @@ shoal_var slot_variable(struct shoal_graph *g, shoal_var v, const char *name, co
     free(saved);
   }
   return slot;
+}
+
+static shoal_var keras_slot(struct shoal_graph *g, shoal_var v, const struct shoal_optimizer_row *row, int i,
+                            const struct shape *shape) {
+  struct variable_maker *m = variable_maker_on(g);
+  shoal_var piece;
+  if (m && m->slot && m->slot(m, v, row->slot_names[i], row->initial[i], &piece)) {
+    graph_fail(g, UNIMPLEMENTED("the state of Keras' %s cannot be shared out over replicas", row->name));
+    return piece;
+  }
+  char *full = mem_printf("training/%s/%s/%s", row->name, v.handle.node->name, row->slot_names[i]);
+  char *saved = mem_printf("training/%s/%s/%s", row->name, variable_save_name(v), row->slot_names[i]);
+  shoal_var slot = beside(g, v, full, NULL, shape, row->initial[i]);
+  if (slot.handle.node && *variable_save_slice(v)) variable_set_slice(slot, saved, variable_save_slice(v));
+  free(full);
+  free(saved);
+  return slot;
+}
+
+static void make_slots(struct applying *w, shoal_var v, shoal_var *slots) {
+  const struct shoal_optimizer_row *row = w->o->row;
+  struct shape shape = out_shape(v.value);
+  for (int i = 0; i < row->slots; i++)
+    slots[i] = row->numbers ? keras_slot(w->g, v, row, i, &shape)
+                            : slot_variable(w->g, v, row->name, NULL, &shape, row->initial[i]);
 }
 
 /* After the gradient: what looks up rows reads the variable itself, and must find it as it was. */
@@ -262,7 +351,7 @@ static struct shoal_node *apply_one(struct applying *w, shoal_var v, struct grad
   if (row->decays && w->o->d != 0 && !spared) decayed = decay(w, v, gr);
   graph_push_control(g, &decayed, 1);
   if (!grad_sparse(gr)) done = apply_row(w, row->dense, row->dense_args, v, slots, gr);
-  else if (row == &sgd) done = sgd_sparse(w, v, gr);
+  else if (row == &sgd || row == &keras_sgd) done = sgd_sparse(w, v, gr);
   else if (row->powers) done = adam_sparse(w, v, slots, unique_rows(g, gr));
   else done = apply_row(w, row->sparse, row->sparse_args, v, slots, unique_rows(g, gr));
   graph_pop_control(g);
@@ -296,16 +385,62 @@ static void make_powers(struct applying *w, const shoal_var *vars, const shoal_g
   graph_pop_colocation(w->g);
 }
 
+static double value_of(const shoal_optimizer *o, char letter) {
+  switch (letter) {
+    case 'L': return o->learning_rate;
+    case 'a': return o->a;
+    case 'b': return o->b;
+    case 'c': return o->c;
+    default: return 0;
+  }
+}
+
+static shoal_var keras_number(struct applying *w, const char *name, size_t n, shoal_out initial) {
+  char *full = mem_printf("training/%s/%.*s", w->o->row->name, (int)n, name);
+  graph_push_control(w->g, NULL, -1);
+  graph_push_scope_root(w->g);
+  shoal_var v = shoal_variable_untrained(w->g, full, initial);
+  graph_pop_scope(w->g);
+  graph_pop_control(w->g);
+  free(full);
+  return v;
+}
+
+/* Keras' numbers as variables; and the powers of Adam's, which go by the number of this step. */
+static void make_numbers(struct applying *w, shoal_var step) {
+  struct shoal_graph *g = w->g;
+  for (const char *at = w->o->row->numbers; *at;) {
+    size_t n = strcspn(at, " ");
+    char letter = at[n + 1];
+    if (letter != 'L' || !w->o->learning_rate_out.node) {
+      shoal_var v = keras_number(w, at, n, number(w, SHOAL_FLOAT32, value_of(w->o, letter)));
+      if (letter == 'L') w->rate = v;
+    }
+    at += n + 2;
+    at += *at == ' ';
+  }
+  if (!step.handle.node) {
+    w->steps = keras_number(w, "iter", 4, shoal_init_zeros(g, SHOAL_INT64, SHOAL_SCALAR));
+    step = w->steps;
+  }
+  if (!w->o->row->powers || graph_error(g)) return;
+  shoal_out now =
+      build_cast(g, build_op2(g, "AddV2", step.value, build_const_int(g, out_type(step.value), 1)), SHOAL_FLOAT32);
+  w->power_a.value = build_op2(g, "Pow", number(w, SHOAL_FLOAT32, w->o->a), now);
+  w->power_b.value = build_op2(g, "Pow", number(w, SHOAL_FLOAT32, w->o->b), now);
+}
+
 static bool takes_step(const struct shoal_optimizer_row *row) { return strchr(row->dense_args, 'S') != NULL; }
 
 /* What is done once all variables have been updated; added to the vector of what the step consists of. */
 static void finish(struct applying *w, shoal_var step, node_list *done) {
   struct shoal_graph *g = w->g;
   graph_push_control(g, done->at, (int)done->n);
-  if (w->o->row->powers) {
+  if (w->o->row->powers && !w->o->row->numbers) {
     vec_push(done, advance_power(w, w->power_a, w->o->a));
     vec_push(done, advance_power(w, w->power_b, w->o->b));
   }
+  if (w->steps.handle.node) step = w->steps;
   if (step.handle.node) {
     graph_push_colocation(g, step.handle.node);
     vec_push(done, variable_update_op(g, "AssignAdd", step.handle, build_const_int(g, out_type(step.value), 1)));
@@ -347,8 +482,9 @@ static shoal_op *apply_all(struct shoal_graph *g, shoal_optimizer optimizer, con
   struct applying w = {.g = g, .o = &optimizer};
   struct variable_maker *m = variable_maker_on(g);
   node_list done = {0};
-  if (optimizer.row->powers) make_powers(&w, u->vars, u->grads, u->n);
+  if (optimizer.row->powers && !optimizer.row->numbers) make_powers(&w, u->vars, u->grads, u->n);
   graph_push_scope(g, optimizer.row->name);
+  if (optimizer.row->numbers) make_numbers(&w, step);
   if (takes_step(optimizer.row)) {
     if (!step.value.node && !graph_error(g))
       graph_fail(g, INVALID("%s counts its steps: it needs a step variable", optimizer.row->name));

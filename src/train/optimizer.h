@@ -10,6 +10,9 @@
 shoal_var slot_variable(struct shoal_graph *g, shoal_var v, const char *name, const shoal_out *initial,
                         const struct shape *shape, double fill);
 
+/* Is it one of Keras', which count their steps by the global step where they have it? */
+bool optimizer_is_keras(const shoal_optimizer *o);
+
 /* All trainable variables with their gradients. */
 struct gradients {
   shoal_var *vars;

@@ -41,7 +41,7 @@ CannedOptions = options(("classes", L), ("linear_columns", PP), ("n_linear_colum
                         ("n_dnn_columns", I), ("hidden_units", C.POINTER(L)), ("n_hidden_units", I),
                         ("linear_optimizer", C.POINTER(Optimizer)), ("dnn_optimizer", C.POINTER(Optimizer)),
                         ("dropout", D), ("label_dimension", L), ("weight_feature", S), ("linear_combiner", S),
-                        ("mean_loss", B))
+                        ("mean_loss", B), ("keras", B))
 OUTS = C.POINTER(Out)
 api.SIGNATURES.update({
     "shoal_canned_new": (P, I, P, P, PP), "shoal_estimator_free": (None, P), "shoal_estimator_train": (P, P, P),

@@ -82,7 +82,8 @@ SIGNATURES = {
 }
 OPTIMIZERS = {"shoal_sgd": 1, "shoal_momentum": 2, "shoal_nesterov": 2, "shoal_adam": 1, "shoal_adamw": 2,
               "shoal_adagrad": 1, "shoal_adagrad_da": 3, "shoal_adadelta": 1, "shoal_rmsprop": 1,
-              "shoal_centered_rmsprop": 1, "shoal_ftrl": 1, "shoal_proximal_sgd": 3, "shoal_proximal_adagrad": 3}
+              "shoal_centered_rmsprop": 1, "shoal_ftrl": 1, "shoal_proximal_sgd": 3, "shoal_proximal_adagrad": 3,
+              "shoal_keras_sgd": 2, "shoal_keras_adam": 1, "shoal_keras_adagrad": 1, "shoal_keras_ftrl": 1}
 
 
 def lib():

@@ -23,6 +23,7 @@ static void receiver(shoal_graph *g, shoal_mode mode, shoal_inputs *in, void *ar
 
 int main(int argc, char **argv) {
   const char *model_dir = NULL, *device = NULL, *unused = NULL;
+  double target = 0;
   int64_t train_steps = 2000, batch_size = 100, rows = 100000, test_rows = 5000, save_steps = 500, task = 0;
   const struct flag flags[] = {
       flag_path("model_dir", "checkpoints, event files, exports; none: TF_CONFIG's", &model_dir),
@@ -31,6 +32,7 @@ int main(int argc, char **argv) {
       flag_number("rows", "of the table that is trained on", &rows, 1),
       flag_number("test_rows", "of the table that is evaluated", &test_rows, 1),
       flag_number("save_steps", "a checkpoint, and an evaluation, every so many", &save_steps, 1),
+      flag_real("target", "stop early, when an evaluation finds this accuracy; 0: never", &target),
       DEVICE_FLAG(device),
       flag_text("ps_hosts", "what shoal launch adds is in TF_CONFIG, too: this and the rest say nothing new", &unused),
       flag_text("worker_hosts", "", &unused),
@@ -58,9 +60,13 @@ int main(int argc, char **argv) {
 
   struct census training = {(uint64_t)test_rows, rows, batch_size, 0, 1, true}, test = {0, test_rows, 500, 0, 1, false};
   const shoal_exporter best[] = {{SHOAL_EXPORT_BEST, "best", receiver, NULL, 0, NULL, false}};
+  const shoal_early_stopping *early = SHOAL_OPTIONS(shoal_early_stopping, .rule = SHOAL_STOP_ABOVE,
+                                                    .metric = "accuracy", .target = target, .every_secs = 1);
   if (!error)
     error = shoal_train_and_evaluate(
-        e, SHOAL_OPTIONS(shoal_train_spec, .input = census_input, .arg = &training, .max_steps = train_steps),
+        e,
+        SHOAL_OPTIONS(shoal_train_spec, .input = census_input, .arg = &training, .max_steps = train_steps,
+                      .early_stopping = target > 0 ? early : NULL),
         SHOAL_OPTIONS(shoal_eval_spec, .input = census_input, .arg = &test, .exporters = best, .n_exporters = 1));
 
   const char *config = getenv("TF_CONFIG");

@@ -1,6 +1,9 @@
 /* Early stopping: the chief looks at what evaluations have found, now and then, and sets a variable once a rule says
  * so; every worker reads it with each step and stops when it is set. The variable has TensorFlow's name and is in
- * checkpoints: whoever evaluates the last one knows that there will be no other. */
+ * checkpoints: whoever evaluates the last one knows that there will be no other.
+ *
+ * Under a strategy each replica has a copy of the variable, and the chief sets its own. What is read with each step is
+ * the sum over all copies, which all tasks get in the same step: so they stop after one and the same. */
 #include "estimator/estimator.h"
 
 #include <math.h>
@@ -17,7 +20,7 @@ struct early_stop {
   shoal_early_stopping o;
   char *dir, *metric;
   bool is_chief;
-  shoal_out told; /* the variable's value */
+  shoal_out told; /* the variable's value, or over all replicas the sum of theirs */
   shoal_op *set;
   int64_t looked; /* at this time; 0: never */
   int fetch;
@@ -89,8 +92,12 @@ static void stopping_free(void *state) {
   free(s);
 }
 
+shoal_var early_stopping_variable(struct shoal_graph *g) {
+  return shoal_variable_untrained(g, stop_name, shoal_constant_bool(g, false));
+}
+
 shoal_status early_stopping_add(struct shoal_graph *g, struct shoal_estimator *e, const shoal_early_stopping *given,
-                                bool is_chief, shoal_hook *hook) {
+                                bool is_chief, shoal_var stop, shoal_out told, shoal_hook *hook) {
   struct early_stop *s = mem_zalloc(1, sizeof *s);
   shoal_status bad = OPTIONS_TAKE(shoal_early_stopping, every_secs, &s->o, given);
   if (!bad && ((int)s->o.rule < 0 || s->o.rule > SHOAL_STOP_ABOVE || s->o.patience < 0))
@@ -103,10 +110,9 @@ shoal_status early_stopping_add(struct shoal_graph *g, struct shoal_estimator *e
   s->dir = estimator_eval_dir(e, s->o.eval_name);
   s->metric = mem_strdup(s->o.metric ? s->o.metric : "loss");
   s->o.metric = s->o.eval_name = NULL;
-  shoal_var stop = shoal_variable_untrained(g, stop_name, shoal_constant_bool(g, false));
   if (!graph_error(g)) {
     s->set = shoal_variable_assign(g, stop, shoal_constant_bool(g, true));
-    s->told = stop.value;
+    s->told = told;
   }
   *hook = shoal_hook_of(SHOAL_OPTIONS(shoal_hook_functions, .name = "early stopping", .state = s,
                                       .before_run = before_run, .after_run = after_run, .free = stopping_free));

@@ -97,9 +97,11 @@ shoal_status results_read(const char *dir, const char *tag, void (*fn)(void *arg
 
 /* ---- early stopping ---- */
 
-/* Adds the variable by which all workers learn of the end. The hook is the session's. */
+/* By which all workers learn of the end. */
+shoal_var early_stopping_variable(struct shoal_graph *g);
+/* The hook, which is the session's: stops when `told`, read with each step, is not 0; a chief's sets the variable. */
 shoal_status early_stopping_add(struct shoal_graph *g, struct shoal_estimator *e, const shoal_early_stopping *given,
-                                bool is_chief, shoal_hook *hook);
+                                bool is_chief, shoal_var stop, shoal_out told, shoal_hook *hook);
 /* Was the run of this checkpoint stopped early? */
 bool early_stopped(const char *prefix);
 

@@ -21,6 +21,7 @@ struct train_run {
   const shoal_train_spec *spec;
   struct built b;
   shoal_strategy *strategy; /* NULL: none */
+  shoal_var stop;           /* under a strategy, with early stopping: what tells of the end */
   shoal_saver *saver, *warm;
   char *warm_prefix;
   int64_t stop_at;
@@ -54,6 +55,13 @@ static shoal_status make_strategy(struct train_run *t) {
 
 static void build_model(struct train_run *t) { t->e->model(t->b.g, SHOAL_MODE_TRAIN, &t->b.in, &t->b.spec, t->e->arg); }
 
+static shoal_status add_early_stopping(struct train_run *t, shoal_var stop, shoal_out told) {
+  shoal_hook hook = {0};
+  TRY(early_stopping_add(t->b.g, t->e, t->spec->early_stopping, is_chief(t->e), stop, told, &hook));
+  vec_push(&t->hooks, hook);
+  return NULL;
+}
+
 static shoal_status build_placed(struct train_run *t) {
   struct shoal_estimator *e = t->e;
   int ps = e->cluster ? shoal_cluster_tasks(e->cluster, "ps") : 0;
@@ -65,12 +73,15 @@ static shoal_status build_placed(struct train_run *t) {
   shoal_global_step(t->b.g);
   shoal_status s = built_input(&t->b, SHOAL_MODE_TRAIN, t->spec->input, t->spec->arg);
   if (!s) build_model(t);
-  shoal_hook hook = {0};
-  if (!s && t->spec->early_stopping) s = early_stopping_add(t->b.g, e, t->spec->early_stopping, is_chief(e), &hook);
-  if (!s && t->spec->early_stopping) vec_push(&t->hooks, hook);
+  if (!s && t->spec->early_stopping) {
+    shoal_var stop = early_stopping_variable(t->b.g);
+    s = add_early_stopping(t, stop, stop.value);
+  }
   shoal_pop_device(t->b.g);
   return s;
 }
+
+enum { LOSS, STOPS, REPLICA_OUTPUTS }; /* STOPS: does its copy say so? where there is early stopping */
 
 /* One replica's model: its part of the batch is in[]. */
 static shoal_op *replica(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
@@ -82,7 +93,8 @@ static shoal_op *replica(shoal_graph *g, shoal_replica *r, const shoal_out *in, 
   part.labels = in[n];
   shoal_global_step(g);
   t->e->model(g, SHOAL_MODE_TRAIN, &part, &spec, t->e->arg);
-  out[0] = spec.loss;
+  out[LOSS] = spec.loss;
+  if (t->stop.handle.node) out[STOPS] = build_cast(g, shoal_replica_variable(r, t->stop).value, SHOAL_FLOAT32);
   shoal_op *op = spec.train;
   for (size_t i = 0; i < spec.hooks.n; i++) { /* those of the first replica are for all */
     if (shoal_replica_id(r) == shoal_strategy_first_replica(t->strategy)) vec_push(&t->b.spec.hooks, spec.hooks.at[i]);
@@ -98,6 +110,7 @@ static shoal_status build_replicas(struct train_run *t) {
   struct shoal_graph *g = t->b.g;
   shoal_push_strategy(g, t->strategy);
   shoal_global_step(g);
+  if (t->spec->early_stopping) t->stop = early_stopping_variable(g);
   shoal_pop_strategy(g, t->strategy);
   TRY(built_input(&t->b, SHOAL_MODE_TRAIN, t->spec->input, t->spec->arg));
   int n = (int)t->b.in.features.n + 1, replicas = shoal_strategy_local_replicas(t->strategy);
@@ -105,15 +118,18 @@ static shoal_status build_replicas(struct train_run *t) {
     if (t->b.in.features.at[i].indices.node)
       return INVALID("feature '%s' is sparse: under a strategy batches are cut into parts, features must be dense",
                      t->b.in.features.at[i].name);
-  if (t->spec->early_stopping) return UNIMPLEMENTED("early stopping under a strategy");
-  shoal_out *in = mem_zalloc((size_t)(n * replicas), sizeof *in), *out = mem_zalloc((size_t)replicas, sizeof *out);
+  int n_out = t->spec->early_stopping ? REPLICA_OUTPUTS : STOPS;
+  shoal_out *in = mem_zalloc((size_t)(n * replicas), sizeof *in);
+  shoal_out *out = mem_zalloc((size_t)(n_out * replicas), sizeof *out), told = {0};
   for (int i = 0; i < n; i++)
     shoal_strategy_split(g, t->strategy, i < n - 1 ? t->b.in.features.at[i].values : t->b.in.labels, in + i, n);
-  t->b.spec.train = shoal_strategy_run(g, t->strategy, replica, t, in, n, out, 1);
-  t->b.spec.loss = out[0];
+  t->b.spec.train = shoal_strategy_run(g, t->strategy, replica, t, in, n, out, n_out);
+  t->b.spec.loss = out[LOSS];
+  if (t->stop.handle.node && !graph_error(g))
+    told = shoal_strategy_reduce(g, t->strategy, SHOAL_REDUCE_SUM, out + STOPS, n_out);
   free(in);
   free(out);
-  return NULL;
+  return told.node ? add_early_stopping(t, t->stop, told) : NULL;
 }
 
 static void add_loss_summary(struct shoal_graph *g, shoal_out loss) {

@@ -71,6 +71,26 @@ def alone():
         assert learnt(p.stdout) == 400 and evaluated(d)[-1] == 400
 
 
+def stops_early(*flags):
+    """All tasks end when the target is reached, long before the last step; the last checkpoint says so."""
+    import tensorflow as tf
+    with tempfile.TemporaryDirectory() as d:
+        text = ends(launch(d, *flags, "--evaluator", program=["--train_steps=1000000", "--save_steps=100", "--target=0.6",
+                                                              "--test_rows=1000"]))
+        m = re.search(r"step (\d+): accuracy", text)
+        assert m and tf.train.load_variable(d, "signal_early_stopping/STOP"), text
+        assert int(m.group(1)) == tf.train.load_variable(d, "global_step"), text
+
+
+def stops_early_on_ps():
+    stops_early("--ps=1", "--workers=2")
+
+
+def stops_early_in_step():
+    """Without parameter servers: after one and the same step, or the other would wait for it."""
+    stops_early("--ps=0", "--workers=2")
+
+
 def six_steps():
     """A job that tests itself: both workers come to the same decision; one that never gets better is begun anew."""
     program = os.path.join(os.path.dirname(WIDE_DEEP), "six_steps")
@@ -143,4 +163,4 @@ def kill_evaluator():
 
 if __name__ == "__main__":
     sys.exit(report([(f.__name__.replace("_", " "), f) for f in (
-        alone, six_steps, all_roles, all_reduce, kill_chief, kill_worker, kill_ps, kill_evaluator)]))
+        alone, six_steps, all_roles, all_reduce, stops_early_on_ps, stops_early_in_step, kill_chief, kill_worker, kill_ps, kill_evaluator)]))

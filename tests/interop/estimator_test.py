@@ -104,6 +104,19 @@ def test_early_stopping():
             o.close()
 
 
+def test_early_stopping_mirrored():
+    """Two replicas in one process, which stop after one and the same step."""
+    with tempfile.TemporaryDirectory() as d:
+        c = Columns()
+        o = Canned(DNN, d, dnn=our_columns(c)[1][:1], hidden=[4], classes=2, mean_loss=True,
+                   config={"strategy": 1, "devices": 2, "save_steps": 10})
+        o.train_and_evaluate(table(FEATURES, TWO, repeat=-1), table(FEATURES, TWO), max_steps=400,
+                             early={"rule": 2, "metric": "loss", "target": 1e9, "min_steps": 30, "every_secs": -1.0})
+        step = tf.train.load_variable(d, "global_step")
+        assert 30 <= step < 60 and tf.train.load_variable(d, "signal_early_stopping/STOP"), step
+        o.close()
+
+
 def test_strategy():
     """Two replicas with half a batch each, and one with the whole: sums of losses, so gradients are halved."""
     with tempfile.TemporaryDirectory() as d:

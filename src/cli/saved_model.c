@@ -5,8 +5,11 @@
 
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/literal.h"
 #include "data/npy.h"
 #include "saved_model/meta.h"
+#include "serving/json_examples.h"
+#include "serving/json_tensor.h"
 #include "tensor/summarize.h"
 
 /* ---- show ---- */
@@ -145,6 +148,21 @@ static shoal_status read_array(char *path, struct tensor *out) {
   return name || str_ends(path, ".npz") ? npz_read(path, name, out) : npy_read(path, out);
 }
 
+/* The newest of a key counts, as in saved_model_cli: files, then expressions, then Examples. */
+static void give_input(struct model_inputs *in, char *key, struct tensor *t) {
+  shoal_tensor *value = tensor_handle_take(t);
+  for (size_t i = 0; i < in->keys.n; i++)
+    if (!strcmp(in->keys.at[i], key)) {
+      fprintf(stderr, "input '%s' is given more than once: the last one counts\n", key);
+      shoal_tensor_unref(in->values.at[i]);
+      in->values.at[i] = value;
+      free(key);
+      return;
+    }
+  vec_push(&in->keys, key);
+  vec_push(&in->values, value);
+}
+
 /* "key=FILE.npy" */
 static shoal_status add_input(struct model_inputs *in, const char *at, size_t n) {
   const char *equals = memchr(at, '=', n);
@@ -155,8 +173,7 @@ static shoal_status add_input(struct model_inputs *in, const char *at, size_t n)
   shoal_status s = read_array(path, &t);
   free(path);
   if (s) return s;
-  vec_push(&in->keys, mem_strndup(at, (size_t)(equals - at)));
-  vec_push(&in->values, tensor_handle_take(&t));
+  give_input(in, mem_strndup(at, (size_t)(equals - at)), &t);
   return NULL;
 }
 
@@ -165,6 +182,60 @@ static shoal_status read_inputs(struct model_inputs *in, const char *list) {
     size_t n = strcspn(at, ";");
     if (n) TRY(add_input(in, at, n));
     at += n + (at[n] == ';');
+  }
+  return NULL;
+}
+
+/* Of a signature; a key that it has not is told of later, with those it has. */
+static shoal_dtype dtype_of(const shoal_signature *s, const char *key) {
+  for (int i = 0; i < s->n_inputs; i++)
+    if (!strcmp(s->inputs[i]->key, key)) return s->inputs[i]->dtype;
+  return SHOAL_FLOAT32;
+}
+
+static shoal_status read_expression(const struct text *json, shoal_dtype dtype, struct tensor *out) {
+  const struct unpack_room room = {0};
+  TRY(json_check(json->at, json->n));
+  return json_read_tensor(json_first(json->at), json->n, dtype, &room, out);
+}
+
+/* A list of dictionaries, each an Example of features that are lists. */
+static shoal_status read_examples(const struct text *json, struct tensor *out) {
+  const struct unpack_room room = {0};
+  struct text document = {0};
+  shoal_tensor *examples;
+  text_addf(&document, "{\"examples\": %s}", text_cstr(json));
+  shoal_status s = json_check(document.at, document.n);
+  if (!s) s = json_read_examples(json_first(document.at), &room, &examples);
+  if (!s) {
+    tensor_ref(out, &examples->t);
+    shoal_tensor_unref(examples);
+  }
+  text_release(&document);
+  return s;
+}
+
+/* "key=[[1, 2]];key=np.ones((2, 3))", as saved_model_cli has them. */
+static shoal_status add_literals(struct model_inputs *in, const shoal_signature *s, const char *flag, const char *list,
+                                 bool examples) {
+  for (const char *at = list; *at;) {
+    size_t n = strcspn(at, "=");
+    if (!n || !at[n]) return INVALID("--%s: \"%s\" makes no sense; KEY=VALUE is expected", flag, at);
+    char *key = mem_strndup(at, n);
+    struct text json = {0};
+    struct tensor t;
+    at += n + 1;
+    shoal_status e = literal_to_json(&at, &json);
+    if (!e && *at && *at != ';') e = INVALID("what is \"%.40s\" behind the value?", at);
+    if (!e) e = examples ? read_examples(&json, &t) : read_expression(&json, dtype_of(s, key), &t);
+    text_release(&json);
+    if (e) {
+      e = status_prefix(e, "--%s: %s: ", flag, key);
+      free(key);
+      return e;
+    }
+    give_input(in, key, &t);
+    at += *at == ';';
   }
   return NULL;
 }
@@ -189,10 +260,12 @@ static shoal_status keep(const struct model_outputs *o, const char *key, const s
 
 static shoal_status print_output(const struct model_outputs *o, const char *key, const shoal_tensor *t) {
   enum { EDGE = 500 }; /* elements from both ends of a dimension */
-  struct text text = {0};
+  struct text text = {0}, shown = {0};
   tensor_summarize(&t->t, EDGE, true, &text);
-  printf("Result for output key %s:\n%s\n", key, text_cstr(&text));
+  text_add_shown(&shown, text_cstr(&text), text.n, true);
+  printf("Result for output key %s:\n%s\n", key, text_cstr(&shown));
   text_release(&text);
+  text_release(&shown);
   return keep(o, key, t);
 }
 
@@ -210,25 +283,39 @@ static shoal_status ask(const shoal_saved_model *m, const shoal_signature *s, co
   return e;
 }
 
+/* What is given on the command line: files, values, Examples. */
+struct given_inputs {
+  const char *files, *expressions, *examples;
+};
+
 static shoal_status run(const char *dir, const char *tags, const char *key, const char *worker,
-                        const struct model_inputs *in, const struct model_outputs *o) {
+                        const struct given_inputs *given, struct model_inputs *in, const struct model_outputs *o) {
   shoal_saved_model *m;
+  TRY(read_inputs(in, given->files));
   TRY(shoal_saved_model_load(dir, tags, SHOAL_OPTIONS(shoal_session_options, .target = worker), &m));
   const shoal_signature *s = shoal_saved_model_signature(m, key);
-  shoal_status e = s ? ask(m, s, in, o) : NOT_FOUND("the SavedModel '%s' has no signature \"%s\"", dir, key);
+  shoal_status e = s ? NULL : NOT_FOUND("the SavedModel '%s' has no signature \"%s\"", dir, key);
+  if (!e) e = add_literals(in, s, "input_exprs", given->expressions, false);
+  if (!e) e = add_literals(in, s, "input_examples", given->examples, true);
+  if (!e) e = ask(m, s, in, o);
   shoal_saved_model_free(m);
   return e;
 }
 
 static int run_main(int argc, char **argv) {
-  const char *dir = NULL, *tags = NULL, *key = NULL, *list = "", *worker = NULL;
+  const char *dir = NULL, *tags = NULL, *key = NULL, *worker = NULL;
+  struct given_inputs given = {"", "", ""};
   struct model_outputs o = {0};
   const struct flag flags[] = {
       {"dir", "DIR", "the model's folder", .text = &dir},
       {"tag_set", "TAGS", "the graph with these tags (default serve)", .text = &tags},
       {"signature_def", "KEY", "what is asked (default serving_default)", .text = &key},
-      {"inputs", "KEY=FILE.npy;...", "values for all of its inputs; of an archive: KEY=FILE.npz[NAME]", .text = &list,
-       .may_be_empty = true},
+      {"inputs", "KEY=FILE.npy;...", "values for all of its inputs; of an archive: KEY=FILE.npz[NAME]",
+       .text = &given.files, .may_be_empty = true},
+      {"input_exprs", "KEY=VALUE;...", "values as Python writes them: x=[[1, 2.5]];y=np.ones((2, 3))",
+       .text = &given.expressions, .may_be_empty = true},
+      {"input_examples", "KEY=[{...}];...", "serialized Examples: inputs=[{'age': [39.0], 'job': ['cook']}]",
+       .text = &given.examples, .may_be_empty = true},
       {"outdir", "DIR", "outputs are written there too, as KEY.npy", .text = &o.dir},
       {"overwrite", NULL, "over files that are there", .on = &o.overwrite},
       {"worker", "grpc://HOST:PORT", "the server to run it on (default: here)", .text = &worker},
@@ -238,8 +325,7 @@ static int run_main(int argc, char **argv) {
   if (!flags_parse(usage, flags, COUNT_OF(flags), &argc, argv, &code)) return code;
   if (!dir || argc > 1) return usage_error(dir ? "what is that without a flag?" : "--dir is missing", usage);
   struct model_inputs in = {0};
-  shoal_status s = read_inputs(&in, list);
-  if (!s) s = run(dir, tags, key ? key : "serving_default", worker, &in, &o);
+  shoal_status s = run(dir, tags, key ? key : "serving_default", worker, &given, &in, &o);
   inputs_release(&in);
   return s ? report(s) : EXIT_OK;
 }

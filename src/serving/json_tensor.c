@@ -197,9 +197,8 @@ static shoal_status find_shape(json_value v, int *rank, int64_t *dims) {
 }
 
 /* Memory for rows (-1: none, it is one value) of what v looks like. */
-static shoal_status start(struct json_filling *f, const struct query *q, int input, json_value v, int64_t rows,
-                          size_t text) {
-  shoal_dtype dtype = q->signature->inputs[input]->dtype;
+static shoal_status start(struct json_filling *f, shoal_dtype dtype, const struct unpack_room *room, json_value v,
+                          int64_t rows, size_t text) {
   struct shape shape = {0};
   TRY(find_shape(v, &f->rank, f->dims));
   if (rows >= 0) shape.dims[shape.rank++] = rows;
@@ -210,8 +209,18 @@ static shoal_status start(struct json_filling *f, const struct query *q, int inp
     return INVALID("a list is not as long as the first one: Expecting tensor size: %lld", (long long)n);
   if (!dtype_plain(dtype) && dtype != SHOAL_STRING)
     return UNIMPLEMENTED("Conversion of JSON Value to type: %s", dtype_tf_name((int)dtype));
-  TRY(unpack_take(&q->room, (size_t)n * dtype_size(dtype)));
+  TRY(unpack_take(room, (size_t)n * dtype_size(dtype)));
   return tensor_new(&f->t, dtype, &shape);
+}
+
+shoal_status json_read_tensor(json_value v, size_t text, shoal_dtype dtype, const struct unpack_room *room,
+                              struct tensor *out) {
+  struct json_filling f = {0};
+  shoal_status s = start(&f, dtype, room, v, -1, text);
+  if (!s) s = fill(&f, v, 0);
+  if (s) tensor_release(&f.t);
+  else *out = f.t;
+  return s;
 }
 
 static shoal_status give(struct query *q, int input, struct json_filling *f) {
@@ -223,11 +232,8 @@ static shoal_status give(struct query *q, int input, struct json_filling *f) {
 
 static shoal_status read_column(struct query *q, int input, json_value v, size_t text) {
   struct json_filling f = {0};
-  shoal_status s = start(&f, q, input, v, -1, text);
-  if (!s) s = fill(&f, v, 0);
-  if (!s) return give(q, input, &f);
-  tensor_release(&f.t);
-  return status_prefix(s, "input '%s': ", q->keys[input]);
+  shoal_status s = json_read_tensor(v, text, q->signature->inputs[input]->dtype, &q->room, &f.t);
+  return s ? status_prefix(s, "input '%s': ", q->keys[input]) : give(q, input, &f);
 }
 
 static shoal_status read_columns(struct query *q, json_value v, size_t text) {
@@ -262,7 +268,7 @@ static bool is_named(json_value v) { return json_type_of(v) == JSON_OBJECT && !j
 static shoal_status add_part(struct rows *r, int input, int64_t row, json_value v) {
   struct json_filling *f = &r->fill[input];
   if (!row && tensor_valid(&f->t)) return INVALID("it is given twice");
-  if (!row) TRY(start(f, r->q, input, v, r->n, r->text));
+  if (!row) TRY(start(f, r->q->signature->inputs[input]->dtype, &r->q->room, v, r->n, r->text));
   int64_t each = r->n ? f->t.n / r->n : 0;
   if (f->next != each * row) return INVALID("it is given twice");
   int rank;

@@ -10,6 +10,9 @@ enum json_format { JSON_ROWS, JSON_COLUMNS };
 
 /* Values for q's inputs from the body of a request, which has been checked and is an object of n bytes. */
 shoal_status json_read_inputs(struct query *q, json_value document, size_t n, enum json_format *format);
+/* One tensor of that type, of a value that is somewhere in a text of n bytes. */
+shoal_status json_read_tensor(json_value v, size_t n, shoal_dtype dtype, const struct unpack_room *room,
+                              struct tensor *out);
 /* How much of an answer that is being written has been counted: it is before it is there, in steps. */
 struct json_room {
   const struct unpack_room *room;
@@ -28,5 +31,7 @@ void json_write_float(struct text *out, float v);
 void json_write_double(struct text *out, double v);
 /* n bytes of UTF-8 as a string, with its quotes. */
 void json_write_string(struct text *out, const char *s, size_t n);
+/* Any bytes, as { "b64": "..." }. */
+void json_write_base64(struct text *out, const char *s, size_t n);
 
 #endif

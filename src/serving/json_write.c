@@ -49,7 +49,7 @@ void json_write_string(struct text *out, const char *s, size_t n) {
   text_addc(out, '"');
 }
 
-static void write_base64(struct text *out, const char *s, size_t n) {
+void json_write_base64(struct text *out, const char *s, size_t n) {
   static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   text_adds(out, "{\"b64\": \"");
   for (size_t i = 0; i < n; i += 3) {
@@ -64,7 +64,7 @@ static void write_base64(struct text *out, const char *s, size_t n) {
 /* Strings under a key that ends so are bytes, as TensorFlow Serving has it; what is no UTF-8 could not be a string. */
 static void write_text(struct text *out, const char *key, const struct str *s) {
   const char *at = str_data(s);
-  if (str_ends(key, "_bytes") || !str_is_utf8(at, s->size)) write_base64(out, at, s->size);
+  if (str_ends(key, "_bytes") || !str_is_utf8(at, s->size)) json_write_base64(out, at, s->size);
   else json_write_string(out, at, s->size);
 }
 

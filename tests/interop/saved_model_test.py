@@ -177,6 +177,41 @@ def test_archives(folder):
 
 
 @in_folder
+def test_expressions(folder):
+    """Values on the command line: what saved_model_cli takes gives the same arrays; NumPy's makers too; others are refused."""
+    path = os.path.join(folder, "ours")
+    run(EXPORTER, "save", path, vocabulary(folder))
+
+    def ask(flag, value, code=0, signature="times"):
+        return saved_model("run", f"--dir={path}", "--tag_set=serve", f"--signature_def={signature}", f"--{flag}={value}",
+                           f"--outdir={folder}/out", "--overwrite", code=code)
+
+    for value in ("words=['two', \"w'ho\"];by=[1, 2.5]", "words=('one',);by=[-1e1,+.5]", "words=[b'two'] ;by=(1_0, 0x10)"):
+        ask("input_exprs", value)
+        got = outputs(folder, "times")[0]
+        theirs("run", f"--dir={path}", "--tag_set=serve", "--signature_def=times", f"--input_exprs={value}",
+               f"--outdir={folder}/out", "--overwrite")
+        assert np.array_equal(got, outputs(folder, "times")[0]), (value, got)
+    ask("input_exprs", "words=np.array(['one','two']);by=np.full((2,), 3, dtype=np.float32)")
+    assert np.array_equal(outputs(folder, "times")[0], ROWS[1:3] * 3)
+    for value, want in (("np.zeros(2)", [0, 0]), ("np.ones((2,))", [10, 11]), ("np.arange(1, 5, 2)", [10, 33])):
+        ask("input_exprs", f"words=['one'];by={value}")
+        assert np.array_equal(outputs(folder, "times")[0], [want])
+    for value, said in (("words=open('x')", "a Python literal is expected"), ("words=['a' 'b'];by=1", "no comma"),
+                        ("words=[['a'],['b','c']]", "words"), ("words=['x'];by=[1,'a']", "by"), ("words", "KEY=VALUE"),
+                        ("words=['x'];by=np.zeros(2);more=1", "has no input 'more'"), ("words=['x", "has no end"),
+                        ("words=" + "[" * 100, "nested"), ("words=['x'];by=np.zeros((100000,100000))", "too many")):
+        assert said in ask("input_exprs", value, code=2), value
+    ask("input_examples", "words=[{'age': [39.5, 1.0], 'job': ['cook', b'\\xff'], 'n': [1, -2]}]", signature="echo")
+    example = tf.train.Example.FromString(outputs(folder, "words")[0][0])
+    want = tf.train.Example()
+    want.features.feature["age"].float_list.value.extend([39.5, 1])
+    want.features.feature["job"].bytes_list.value.extend([b"cook", b"\xff"])
+    want.features.feature["n"].int64_list.value.extend([1, -2])
+    assert example == want, example
+
+
+@in_folder
 def test_keras(folder):
     model = tf.keras.Sequential([tf.keras.layers.Input((8, 8, 1)), tf.keras.layers.Conv2D(4, 3, activation="relu"),
                                  tf.keras.layers.BatchNormalization(), tf.keras.layers.Flatten(),
@@ -223,7 +258,7 @@ def test_objects(folder):
     model = tf.saved_model.load(path)
     assert [v.name for v in model.variables] == ["rows:0"] and np.array_equal(model.variables[0], ROWS)
     assert [v.name for v in model.trainable_variables] == ["rows:0"]
-    assert sorted(model.signatures) == ["number", "serving_default", "times"]
+    assert sorted(model.signatures) == ["echo", "number", "serving_default", "times"]
     words, by = tf.constant(["two", "who"]), tf.constant([10., 1.])
     for got in (model.times(words, by), model.times(by=by, words=words), model.signatures["times"](words=words, by=by)):
         assert np.array_equal(got["times"], ROWS[[2, 0]] * [10, 1]) and np.array_equal(got["Again!"], by), got

@@ -1,4 +1,4 @@
-/* Writes a SavedModel with a variable, a table that a file fills, and three signatures; or asks one.
+/* Writes a SavedModel with a variable, a table that a file fills, and four signatures; or asks one.
  *
  *   exporter save DIR VOCABULARY     words -> their numbers, and the rows of a matrix that these name
  *   exporter save_ref DIR VOCABULARY     the same with a variable of TensorFlow 1's kind
@@ -28,19 +28,22 @@ static int save(const char *dir, const char *vocabulary, bool ref) {
       g, "rows", shoal_constant_floats(g, SHOAL_SHAPE(4, 2), (const float[]){0, 1, 10, 11, 20, 21, 30, 31}));
   shoal_out found = shoal_gather_v2(g, rows.value, numbers, shoal_constant_int(g, 0));
   shoal_out by = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(2), "by");
-  shoal_out product = shoal_mul(g, found, by);
+  shoal_out product = shoal_mul(g, found, by), again = shoal_identity(g, by), same = shoal_identity(g, words);
   shoal_op *init = shoal_initialize(g);
   if (shoal_graph_error(g)) return shoal_report(g);
   shoal_session *s;
   check(shoal_session_open(g, NULL, &s));
   check(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
   const shoal_export_value in[] = {{"words", words}}, out[] = {{"numbers", numbers}, {"rows", found}};
-  const shoal_export_value two[] = {{"words", words}, {"by", by}}, times[] = {{"times", product}, {"Again!", by}};
-  const shoal_export_signature signatures[] = {
-      {NULL, NULL, in, out, 1, 2}, {"number", "own/method", in, out, 1, 1}, {"times", NULL, two, times, 2, 2}};
+  const shoal_export_value two[] = {{"words", words}, {"by", by}}, times[] = {{"times", product}, {"Again!", again}};
+  const shoal_export_value echo[] = {{"words", same}};
+  const shoal_export_signature signatures[] = {{NULL, NULL, in, out, 1, 2},
+                                               {"number", "own/method", in, out, 1, 1},
+                                               {"times", NULL, two, times, 2, 2},
+                                               {"echo", NULL, in, echo, 1, 1}};
   const shoal_export_asset asset = {vocabulary, file};
   check(shoal_saved_model_save(g, s, dir,
-                               SHOAL_OPTIONS(shoal_export_options, .signatures = signatures, .n_signatures = 3,
+                               SHOAL_OPTIONS(shoal_export_options, .signatures = signatures, .n_signatures = 4,
                                              .assets = &asset, .n_assets = 1, .main_op = fill)));
   check(shoal_session_close(s));
   shoal_graph_free(g);

@@ -87,3 +87,33 @@ uint32_t crc32c_extend(uint32_t crc, const void *data, size_t n) {
   pthread_once(&once, choose);
   return ~extend(~crc, data, n);
 }
+
+/* ---- joining ---- */
+
+/* What a zero bit, or a number of zero bytes, makes of a checksum is linear over its bits: 32 words, one for each. */
+static uint32_t apply(const uint32_t *op, uint32_t v) {
+  uint32_t sum = 0;
+  for (; v; v >>= 1, op++)
+    if (v & 1) sum ^= *op;
+  return sum;
+}
+
+static void twice(uint32_t *to, const uint32_t *op) {
+  for (int i = 0; i < 32; i++) to[i] = apply(op, op[i]);
+}
+
+uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t n) {
+  uint32_t op[32], next[32];
+  op[0] = POLYNOMIAL; /* one zero bit */
+  for (int i = 1; i < 32; i++) op[i] = 1u << (i - 1);
+  for (int i = 0; i < 3; i++) { /* two, four, eight bits: a byte */
+    twice(next, op);
+    memcpy(op, next, sizeof op);
+  }
+  for (; n; n >>= 1) {
+    if (n & 1) a = apply(op, a);
+    twice(next, op);
+    memcpy(op, next, sizeof op);
+  }
+  return a ^ b;
+}

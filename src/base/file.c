@@ -290,6 +290,10 @@ shoal_status file_reader_get(const struct file_reader *r, int64_t offset, void *
   return NULL;
 }
 
+void file_reader_ahead(const struct file_reader *r, int64_t offset, size_t n) {
+  if (n) (void)posix_fadvise(r->fd, offset, (off_t)n, POSIX_FADV_WILLNEED); /* a hint: who ignores it reads later */
+}
+
 void file_reader_close(struct file_reader *r) {
   if (!r->path) return;
   close(r->fd);

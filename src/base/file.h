@@ -66,6 +66,8 @@ struct file_reader {
 shoal_status file_reader_open(struct file_reader *r, const char *path);
 /* Exactly n bytes; fewer is OUT_OF_RANGE. */
 shoal_status file_reader_get(const struct file_reader *r, int64_t offset, void *to, size_t n);
+/* These bytes will be asked for: the disk may begin. */
+void file_reader_ahead(const struct file_reader *r, int64_t offset, size_t n);
 void file_reader_close(struct file_reader *r);
 
 /* For tests, NULL otherwise: called before every change to the file system ("create", "write", "sync", "rename",

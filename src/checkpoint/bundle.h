@@ -7,6 +7,7 @@
 
 #include "base/cancel.h"
 #include "base/file.h"
+#include "base/pool.h"
 #include "base/strmap.h"
 #include "checkpoint/slice.h"
 #include "tensor/tensor.h"
@@ -58,6 +59,7 @@ struct bundle {
   VEC(struct bundle_item) items; /* in order of key; the header is not among them */
   struct file_reader *files;     /* [shards], opened when first needed */
   size_t counted;                /* bytes of the items, in the account of strings */
+  struct pool *pool;             /* large tensors are read on its threads; NULL: on the caller's alone */
 };
 /* NOT_FOUND when there is no index. */
 shoal_status bundle_open(struct bundle *b, const char *prefix);

@@ -120,15 +120,61 @@ static shoal_status open_shard(struct bundle *b, int shard, struct file_reader *
   return NULL;
 }
 
-/* Bytes with their checksum, piece by piece: what has come is summed while it is near. */
+/* Large tensors are read in parts, side by side, so that summing and copying of some go on while the disk brings
+ * others; in a part what has come is summed step by step, while it is near. The disk is told of what comes next. */
+enum { STEP = 1 << 20, PART = 4 << 20, AHEAD = 2 };
+
+struct bundle_reading {
+  const struct file_reader *file;
+  int64_t offset;
+  char *to;
+  size_t n;
+  uint32_t *sums;       /* of each part */
+  shoal_status *errors; /* likewise */
+};
+
 static shoal_status read_summed(const struct file_reader *f, int64_t offset, char *to, size_t n, uint32_t *crc) {
-  enum { PIECE = 1 << 20 };
-  for (size_t at = 0; at < n; at += PIECE) {
-    size_t here = MIN(n - at, (size_t)PIECE);
+  for (size_t at = 0; at < n; at += STEP) {
+    size_t here = MIN(n - at, (size_t)STEP);
     TRY(file_reader_get(f, offset + (int64_t)at, to + at, here));
     *crc = crc32c_extend(*crc, to + at, here);
   }
   return NULL;
+}
+
+static size_t part_size(const struct bundle_reading *r, size_t part) {
+  return part * PART >= r->n ? 0 : MIN(r->n - part * PART, (size_t)PART);
+}
+
+static void read_parts(void *arg, int64_t begin, int64_t end) {
+  struct bundle_reading *r = arg;
+  for (size_t i = (size_t)begin; i < (size_t)end; i++) {
+    size_t at = i * PART, ahead = i + AHEAD;
+    file_reader_ahead(r->file, r->offset + (int64_t)(ahead * PART), part_size(r, ahead));
+    r->errors[i] = read_summed(r->file, r->offset + (int64_t)at, r->to + at, part_size(r, i), &r->sums[i]);
+  }
+}
+
+static shoal_status read_bytes(const struct bundle *b, const struct file_reader *f, int64_t offset, char *to, size_t n,
+                               uint32_t *crc) {
+  if (n < 2 * PART) {
+    if (n >= STEP) file_reader_ahead(f, offset + (int64_t)n, PART); /* what is likely asked for next */
+    return read_summed(f, offset, to, n, crc);
+  }
+  size_t parts = (n + PART - 1) / PART;
+  struct bundle_reading r = {
+      f, offset, to, n, mem_zalloc(parts, sizeof *r.sums), mem_zalloc(parts, sizeof(shoal_status))};
+  file_reader_ahead(f, offset, (size_t)AHEAD * PART);
+  pool_for(b->pool, (int64_t)parts, 1, read_parts, &r);
+  shoal_status s = NULL;
+  for (size_t i = 0; i < parts; i++) {
+    *crc = crc32c_join(*crc, r.sums[i], part_size(&r, i));
+    if (s) shoal_status_free(r.errors[i]);
+    else s = r.errors[i];
+  }
+  free(r.sums);
+  free(r.errors);
+  return s;
 }
 
 static shoal_status read_values(struct bundle *b, const char *key, size_t n, const struct bundle_entry *e,
@@ -145,7 +191,7 @@ static shoal_status read_values(struct bundle *b, const char *key, size_t n, con
       return STATUS(SHOAL_DATA_LOSS,
                     "Invalid size in bundle entry: key %.*s; stored size %" PRId64 "; expected size %zu", (int)n, key,
                     e->size, tensor_bytes(t));
-    TRY(read_summed(f, e->offset, t->data, (size_t)e->size, &crc));
+    TRY(read_bytes(b, f, e->offset, t->data, (size_t)e->size, &crc));
   }
   if (crc32c_unmask(e->crc) != crc)
     return STATUS(SHOAL_DATA_LOSS,

@@ -25,6 +25,53 @@ static void test_crc(void **state) {
   for (size_t cut = 0; cut <= 9; cut++)
     assert_int_equal(crc32c_extend(crc32c("123456789", cut), &"123456789"[cut], 9 - cut), 0xe3069283u);
   assert_int_equal(crc32c_unmask(crc32c_mask(0x12345678u)), 0x12345678u);
+  for (size_t cut = 0; cut <= 9; cut++)
+    assert_int_equal(crc32c_join(crc32c("123456789", cut), crc32c(&"123456789"[cut], 9 - cut), 9 - cut), 0xe3069283u);
+}
+
+/* Tensors that are read in parts on several threads: whole, the checksum checked over all of it. */
+static void test_large_tensors(void **state) {
+  enum { SMALL = 1000, LARGE = (9 << 20) + 12345 };
+  char *prefix = in_dir("large_tensors"), *data = bundle_data_path(prefix, 0, 1), *bytes;
+  struct tensor a, b, got;
+  struct bundle_writer w;
+  struct pool *pool = pool_new(3, "test");
+  ASSERT_OK(tensor_new_dims(&a, SHOAL_UINT8, 1, (const int64_t[]){SMALL}));
+  ASSERT_OK(tensor_new_dims(&b, SHOAL_UINT8, 1, (const int64_t[]){LARGE}));
+  memset(a.data, 7, SMALL);
+  for (size_t i = 0; i < LARGE; i++) ((char *)b.data)[i] = (char)(i * 2654435761u >> 13);
+  ASSERT_OK(bundle_writer_open(&w, prefix));
+  ASSERT_OK(bundle_writer_add(&w, "a", 1, &a));
+  ASSERT_OK(bundle_writer_add(&w, "b", 1, &b));
+  ASSERT_OK(bundle_writer_finish(&w));
+  for (int threads = 0; threads < 2; threads++) {
+    struct bundle all;
+    ASSERT_OK(bundle_open(&all, prefix));
+    all.pool = threads ? pool : NULL;
+    ASSERT_OK(bundle_read(&all, "b", 1, &got));
+    assert_memory_equal(got.data, b.data, LARGE);
+    tensor_release(&got);
+    bundle_close(&all);
+  }
+  size_t n;
+  ASSERT_OK(file_read(data, 0, &bytes, &n));
+  bytes[n - 1] ^= 1;
+  ASSERT_OK(file_write(data, bytes, n));
+  struct bundle all;
+  ASSERT_OK(bundle_open(&all, prefix));
+  all.pool = pool;
+  ASSERT_FAILS(bundle_read(&all, "b", 1, &got), SHOAL_DATA_LOSS, "Checksum does not match");
+  bundle_close(&all);
+  free(bytes);
+  ASSERT_OK(file_remove(data));
+  char *index = bundle_index_path(prefix);
+  ASSERT_OK(file_remove(index));
+  tensor_release(&a);
+  tensor_release(&b);
+  pool_free(pool);
+  free(index);
+  free(data);
+  free(prefix);
 }
 
 static void test_wire(void **state) {
@@ -330,6 +377,7 @@ static void test_events(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_crc),
+      cmocka_unit_test(test_large_tensors),
       cmocka_unit_test(test_wire),
       cmocka_unit_test(test_atomic_write),
       cmocka_unit_test(test_large_files),

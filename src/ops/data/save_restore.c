@@ -166,6 +166,7 @@ static shoal_status run_restore_v2(struct kernel_ctx *ctx) {
     s = bundle_open(&b, prefix);
     if (!s) {
       s = check_types(ctx, &b);
+      b.pool = ctx_pool(ctx);
       for (int i = 0; !s && i < ctx->kernel->n_out; i++) s = restore_one(ctx, &b, i);
       bundle_close(&b);
     }

@@ -15,7 +15,7 @@ static float sum_on(const char *device) {
   shoal_tensor *x_value;
   ASSERT_OK(shoal_graph_error(g));
   ASSERT_OK(shoal_tensor_from(SHOAL_FLOAT32, 0, NULL, &(float){40}, sizeof(float), &x_value));
-  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  ASSERT_OK(shoal_session_open(g, SHOAL_OPTIONS(shoal_session_options, .allow_soft_placement = true), &s));
   ASSERT_OK(shoal_session_step(s, SHOAL_FEED(x, x_value), SHOAL_FETCH(y, &out), NULL));
   ASSERT_OK(shoal_session_close(s));
   shoal_tensor_unref(x_value);

@@ -75,7 +75,6 @@ struct cuda_device {
   CUfunction views[CUDA_VIEWS]; /* copies of elements of 1, 2, 4, 8, 16 bytes */
   CUfunction turns[CUDA_TURNS]; /* matrices turned round, of elements of 1, 2, 4, 8 bytes */
   CUfunction small;             /* products of small matrices (cuda_small.h) */
-  bool early;                   /* kernels may be begun while the one before runs */
 };
 
 static inline struct cuda_device *cuda_of(const struct device *d) { return d->impl; }
@@ -103,10 +102,6 @@ shoal_status cuda_use(struct cuda_device *c, const struct tensor *t);
 void cuda_count_computed(struct cuda_device *c);
 shoal_status cuda_launch(struct cuda_device *c, CUfunction f, unsigned grid_x, unsigned grid_y, unsigned block,
                          void **args);
-
-/* The same of a kernel that may be begun while what was queued before it runs, since it waits for that itself
- * (early.cuh): in one dimension. Returns CUDA's error. SHOAL_EARLY_KERNELS=0 in the environment: as others are. */
-int cuda_launch_early(struct cuda_device *c, CUfunction f, unsigned grid, unsigned block, void **args);
 
 /* The same in one dimension, with shared memory beside what the kernel itself has: as much as cuda_let_share said. */
 shoal_status cuda_launch_sharing(struct cuda_device *c, CUfunction f, unsigned grid, unsigned block, unsigned bytes,

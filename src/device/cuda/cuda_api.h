@@ -24,19 +24,6 @@ typedef struct {
 enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_DISABLE_TIMING = 2, CU_OUT_OF_MEMORY = 2 };
 enum cu_attribute { CU_MULTIPROCESSORS = 16, CU_COMPUTE_MODE = 20, CU_CAPABILITY_MAJOR = 75, CU_CAPABILITY_MINOR = 76 };
 
-/* CUlaunchConfig and what it points to: an attribute has a number and a value, of which 64 bytes are there. */
-struct cu_launch_attribute {
-  int id;
-  int64_t value[8];
-};
-enum { CU_LAUNCH_EARLY = 6 }; /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: an int, not 0 */
-struct cu_launch {
-  unsigned grid[3], block[3], shared;
-  CUstream stream;
-  struct cu_launch_attribute *attributes;
-  unsigned n_attributes;
-};
-
 /* Name, symbol, arguments: each returns CUDA's error, 0 for none. */
 #define CUDA_FUNCTIONS(X)                                                                                         \
   X(init, "cuInit", (unsigned flags))                                                                             \
@@ -81,7 +68,6 @@ struct cu_launch {
   X(module_free, "cuModuleUnload", (CUmodule m))                                                                  \
   X(module_function, "cuModuleGetFunction", (CUfunction * out, CUmodule m, const char *name))                     \
   X(function_set, "cuFuncSetAttribute", (CUfunction f, int attribute, int value))                                 \
-  X(launch_with, "cuLaunchKernelEx", (const struct cu_launch *how, CUfunction f, void **args, void **extra))      \
   X(launch, "cuLaunchKernel",                                                                                     \
     (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
      CUstream s, void **args, void **extra))

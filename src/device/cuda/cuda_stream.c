@@ -1,7 +1,4 @@
 /* Streams of a card: counting, waiting, launching. See cuda.h. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "device/cuda/cuda.h"
 
 void cuda_lock(struct cuda_device *c) {
@@ -12,16 +9,7 @@ void cuda_lock(struct cuda_device *c) {
 
 void cuda_unlock(struct cuda_device *c) { pthread_mutex_unlock(&c->lock); }
 
-static bool may_be_early(void) {
-  const char *set = getenv("SHOAL_EARLY_KERNELS");
-  return !set || strcmp(set, "0") != 0;
-}
-
 shoal_status cuda_streams_new(struct cuda_device *c) {
-  enum { EARLY_MAJOR = 9 };
-  int major = 0;
-  c->api->device_attribute(&major, CU_CAPABILITY_MAJOR, c->device->card);
-  c->early = major >= EARLY_MAJOR && may_be_early();
   for (int i = 0; i < CUDA_STREAMS; i++) {
     TRY(cuda_status(c->api->stream_new(&c->streams[i].stream, CU_STREAM_NON_BLOCKING), "a stream"));
     TRY(cuda_status(c->api->event_new(&c->streams[i].mark, CU_EVENT_DISABLE_TIMING), "an event"));
@@ -58,18 +46,6 @@ shoal_status cuda_launch(struct cuda_device *c, CUfunction f, unsigned grid_x, u
   struct cuda_stream *s = &c->streams[CUDA_COMPUTE];
   cuda_count_computed(c);
   return cuda_status(c->api->launch(f, grid_x, grid_y, 1, block, 1, 1, 0, s->stream, args, NULL), "a kernel");
-}
-
-int cuda_launch_early(struct cuda_device *c, CUfunction f, unsigned grid, unsigned block, void **args) {
-  struct cu_launch_attribute early = {.id = CU_LAUNCH_EARLY};
-  memcpy(early.value, &(int){1}, sizeof(int));
-  struct cu_launch how = {.grid = {grid, 1, 1},
-                          .block = {block, 1, 1},
-                          .stream = c->streams[CUDA_COMPUTE].stream,
-                          .attributes = &early,
-                          .n_attributes = c->early};
-  cuda_count_computed(c);
-  return c->api->launch_with(&how, f, args, NULL);
 }
 
 shoal_status cuda_launch_sharing(struct cuda_device *c, CUfunction f, unsigned grid, unsigned block, unsigned bytes,

@@ -1,7 +1,6 @@
 /* Updates of many variables, and the squares of many gradients, in one launch: a block finds by its number which of
  * them it is for, and which piece. Variables are float32; gradients may be of half precision, which is told piece by
  * piece. */
-#include "early.cuh"
 #include "training.cuh"
 
 enum { JOINED_ITEMS = 72, JOINED_VARS = 3, PIECE = 4096, EACH = 4, THREADS = 256, WARP = 32 };
@@ -88,10 +87,7 @@ template <int VARS, rule_of RULE> __device__ inline void update_piece(const join
 }
 
 #define JOINED_OF(name, vars) \
-  extern "C" __global__ void joined_##name(joined_memory m) { \
-    begin_early();                                            \
-    update_piece<vars, rule_##name##_f32>(m);                 \
-  }
+  extern "C" __global__ void joined_##name(joined_memory m) { update_piece<vars, rule_##name##_f32>(m); }
 JOINED_OF(gradient_descent, 1)
 JOINED_OF(momentum, 2)
 JOINED_OF(keras_momentum, 2)

@@ -180,7 +180,7 @@ static shoal_status queue(struct kernel_ctx *ctx, const struct cuda_many *all, C
   struct cuda_device *c = cuda_ctx(ctx);
   for (int i = 0; i < all->n; i++) TRY(cuda_use(c, &all->v[i]->value));
   for (int i = 0; i < ctx->kernel->n_in; i++) TRY(cuda_use(c, ctx_in(ctx, i)));
-  return cuda_status(cuda_launch_early(c, f, blocks, CUDA_BLOCK, (void *[]){m}), "a kernel");
+  return cuda_launch(c, f, blocks, 1, CUDA_BLOCK, (void *[]){m});
 }
 
 static shoal_status launch(struct kernel_ctx *ctx, const struct cuda_many *all, unsigned blocks,

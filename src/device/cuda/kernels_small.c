@@ -52,22 +52,8 @@ int cuda_small_multiply(struct cuda_device *c, const struct cuda_product *p, con
   struct cuda_small_products m = {.item = {small_of(p, a, b, out)}, .n_items = 1};
   if (p->epilogue != CUDA_PLAIN_PRODUCT) m.item[0].bias = more;
   m.item[0].relu = p->epilogue == CUDA_WITH_BIAS_RELU;
-  return cuda_launch_early(c, c->small, tiles(&m.item[0], TILE_COLUMNS), threads(p->k), (void *[]){&m});
-}
-
-/* f over all that a kernel has. */
-static shoal_status queue(struct kernel_ctx *ctx, CUfunction f, unsigned grid, unsigned block, void *args) {
-  struct cuda_device *c = cuda_ctx(ctx);
-  for (int i = 0; i < ctx->kernel->n_in; i++) TRY(cuda_use(c, ctx->in[i]));
-  for (int i = 0; i < ctx->kernel->n_out; i++) TRY(cuda_use(c, &ctx->out[i]));
-  return cuda_status(cuda_launch_early(c, f, grid, block, (void *[]){args}), "a kernel");
-}
-
-static shoal_status run(struct kernel_ctx *ctx, CUfunction f, unsigned grid, unsigned block, void *args) {
-  cuda_lock(cuda_ctx(ctx));
-  shoal_status s = queue(ctx, f, grid, block, args);
-  cuda_unlock(cuda_ctx(ctx));
-  return s;
+  return c->api->launch(c->small, tiles(&m.item[0], TILE_COLUMNS), 1, 1, threads(p->k), 1, 1, 0,
+                        c->streams[CUDA_COMPUTE].stream, (void *[]){&m}, NULL);
 }
 
 /* ---- _DenseGrads ---- */
@@ -106,7 +92,7 @@ static shoal_status grads_run(struct kernel_ctx *ctx) {
     blocks += tiles(item, 2 * TILE_COLUMNS);
     k = MAX(k, p.rows);
   }
-  return blocks ? run(ctx, st->f, blocks, threads(k), &m) : NULL;
+  return blocks ? cuda_run(ctx, st->f, blocks, 1, threads(k), (void *[]){&m}) : NULL;
 }
 
 /* ---- _DenseCrossEntropy ---- */
@@ -166,7 +152,7 @@ static shoal_status classifier_run(struct kernel_ctx *ctx) {
                               .width = (int32_t)c.width,
                               .classes = (int32_t)c.classes,
                               .relu = st->relu};
-  return run(ctx, st->f, (unsigned)MAX(1, (c.rows + ROWS - 1) / ROWS), ROWS * WARP, &m);
+  return cuda_run(ctx, st->f, (unsigned)MAX(1, (c.rows + ROWS - 1) / ROWS), 1, ROWS * WARP, (void *[]){&m});
 }
 
 static const struct kernel_def grads[] = {

@@ -9,7 +9,6 @@
  *
  * Numbers are multiplied as sums of two TF32 numbers each, in three products: that is float32 but for the last bits,
  * and costs nothing here. */
-#include "early.cuh"
 #include "types.cuh"
 
 enum { WARP = 32, TILE_ROWS = 16, TILE_K = 8, MOST_WARPS = 16, AT_ONCE = 4, PRODUCTS = 24 };
@@ -146,14 +145,8 @@ template <int N> __device__ inline void make_tile(const small_products &m) {
   }
 }
 
-extern "C" __global__ void __launch_bounds__(512) small_products_8(small_products m) {
-  begin_early();
-  make_tile<1>(m);
-}
-extern "C" __global__ void __launch_bounds__(512) small_products_16(small_products m) {
-  begin_early();
-  make_tile<2>(m);
-}
+extern "C" __global__ void __launch_bounds__(512) small_products_8(small_products m) { make_tile<1>(m); }
+extern "C" __global__ void __launch_bounds__(512) small_products_16(small_products m) { make_tile<2>(m); }
 
 /* ---- the last layer of a classifier ---- */
 
@@ -299,11 +292,5 @@ template <class L> __device__ inline void classify_any(const small_classifier &m
   else classify<L, MOST_CLASSES>(m, w, bias);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) small_classifier_i32(small_classifier m) {
-  begin_early();
-  classify_any<i32>(m);
-}
-extern "C" __global__ void __launch_bounds__(BLOCK) small_classifier_i64(small_classifier m) {
-  begin_early();
-  classify_any<i64>(m);
-}
+extern "C" __global__ void __launch_bounds__(BLOCK) small_classifier_i32(small_classifier m) { classify_any<i32>(m); }
+extern "C" __global__ void __launch_bounds__(BLOCK) small_classifier_i64(small_classifier m) { classify_any<i64>(m); }

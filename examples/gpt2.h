@@ -17,6 +17,7 @@ struct gpt2 {
   shoal_dtype dtype;                            /* of activations; variables are float32 */
   double dropout;
   shoal_out seed; /* of dropout; node NULL: none */
+  bool recompute; /* layers once more on the way back, instead of keeping what is in them */
   bool untied;    /* logits have a table of their own, model/head [vocab, width] */
 };
 
@@ -92,10 +93,12 @@ static inline shoal_out gpt2_mlp(const struct gpt2_copy *c, shoal_out x) {
 static inline shoal_out gpt2_layer(const struct gpt2_copy *c, shoal_out h, int i) {
   char name[32];
   snprintf(name, sizeof name, "model/h%d", i);
+  if (c->m->recompute) shoal_push_recompute(c->g);
   shoal_push_scope(c->g, name);
   h = shoal_add_v2(c->g, h, gpt2_attention(c, gpt2_norm(c, h, "ln_1"), i));
   h = shoal_add_v2(c->g, h, gpt2_mlp(c, gpt2_norm(c, h, "ln_2")));
   shoal_pop_scope(c->g);
+  if (c->m->recompute) shoal_pop_recompute(c->g);
   return h;
 }
 

@@ -18,7 +18,8 @@
       flag_number("heads", "of attention", &(m).heads, 1),                                   \
       flag_number("width", "of what a layer passes on; a multiple of heads", &(m).width, 1), \
       flag_number("context", "tokens that the model looks at", &(m).context, 1),             \
-      flag_real("dropout", "behind embeddings, attention and layers", &(m).dropout)
+      flag_real("dropout", "behind embeddings, attention and layers", &(m).dropout),         \
+      flag_on("recompute", "layers once more on the way back: less memory", &(m).recompute)
 
 static inline void check_model(const struct gpt2 *m, const struct learning *l) {
   if (m->width % m->heads) refuse("--width must be a multiple of --heads");

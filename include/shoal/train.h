@@ -43,6 +43,12 @@ SHOAL_API shoal_optimizer shoal_keras_ftrl(double learning_rate);    /* l1 0, l2
 /* The step counter: an int64 variable "global_step", made at the first call. */
 SHOAL_API shoal_var shoal_global_step(shoal_graph *g);
 
+/* What is made between the two is computed once more when gradients go back through it, instead of being kept until
+ * then: less memory for more arithmetic, with the same results (tf.recompute_grad). For layers one after the other,
+ * each in a scope of its own. Random numbers that are drawn, and what the model reads behind the scope, are kept. */
+SHOAL_API void shoal_push_recompute(shoal_graph *g);
+SHOAL_API void shoal_pop_recompute(shoal_graph *g);
+
 /* One op that changes every trainable variable that loss depends on, then adds one to step (step.handle.node NULL: to
  * nothing). Slots are named and placed as TensorFlow names and places them ("hidden/kernel/Adam_1"). */
 SHOAL_API shoal_op *shoal_minimize(shoal_graph *g, shoal_optimizer optimizer, shoal_out loss, shoal_var step);

@@ -12,6 +12,7 @@
 #include "base/device_name.h"
 #include "graph/function_define.h"
 #include "graph/given.h"
+#include "graph/recompute.h"
 #include "graph/shape_fn.h"
 
 struct device_level {
@@ -34,12 +35,19 @@ struct colocation_level {
   size_t devices; /* how many device scopes stood outside */
 };
 
+struct recompute_span { /* nodes by id: graph/recompute.h */
+  size_t from, to;
+};
+
 struct graph_builder {
   shoal_status error;
   VEC(char *) scopes; /* each whole: "a/b" */
   VEC(struct device_level) devices;
   VEC(struct control_level) controls;
   VEC(struct colocation_level) colocations;
+  VEC(struct recompute_span) again; /* parts that were closed */
+  size_t again_from;                /* of the one that is open */
+  int again_depth;
   struct strmap scope_names; /* scopes opened so far, for unique names */
   bool has_seed, ref_variables;
   int64_t seed, ops_seeded;
@@ -67,8 +75,27 @@ void graph_builder_free(struct graph_builder *b) {
   vec_release(&b->devices);
   vec_release(&b->controls);
   vec_release(&b->colocations);
+  vec_release(&b->again);
   strmap_release(&b->scope_names);
   free(b);
+}
+
+void graph_push_recompute(struct shoal_graph *g) {
+  struct graph_builder *b = builder(g);
+  if (!b->again_depth++) b->again_from = g->nodes.n;
+}
+
+void graph_pop_recompute(struct shoal_graph *g) {
+  struct graph_builder *b = builder(g);
+  if (!b->again_depth) graph_fail(g, INVALID("what is to be recomputed is closed, but was not opened"));
+  else if (!--b->again_depth) vec_push(&b->again, (struct recompute_span){b->again_from, g->nodes.n});
+}
+
+bool graph_recompute_part(const struct shoal_graph *g, size_t i, size_t *from, size_t *to) {
+  if (!g->builder || i >= g->builder->again.n) return false;
+  *from = g->builder->again.at[i].from;
+  *to = g->builder->again.at[i].to;
+  return true;
 }
 
 void graph_fail(struct shoal_graph *g, shoal_status s) {

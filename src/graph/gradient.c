@@ -14,6 +14,7 @@
 
 #include "graph/gradient_internal.h"
 #include "graph/lower.h"
+#include "graph/recompute.h"
 #include "graph/shape_fn.h"
 
 bool grad_trainable(int type) {
@@ -174,11 +175,13 @@ static shoal_status visit(struct grad_run *r, struct shoal_node *n, bool stops, 
   graph_push_scope(g, scope);
   free(scope);
   if (colocate) graph_push_colocation(g, n);
-  size_t mark = g->nodes.n;
+  size_t mark = g->nodes.n, made = mark;
+  shoal_out arrived = {0};
   bool any = false;
   for (int i = 0; i < n->n_out && r->grads[n->id]; i++) {
     dy[i] = aggregate(g, &r->grads[n->id][i]);
     any |= !grad_none(dy[i]);
+    if (!arrived.node) arrived = dy[i].values;
   }
   if (r->has_flow) loop_settle(r, mark, loop_before(r, n));
   shoal_status s = NULL;
@@ -189,6 +192,7 @@ static shoal_status visit(struct grad_run *r, struct shoal_node *n, bool stops, 
     for (int i = 0; i < n->n_in && !s; i++)
       if (r->between[n->in[i].node->id]) grad_add(r, n->in[i], dx[i]);
   }
+  if (r->again) recompute_note(r->again, n, made, arrived);
   if (colocate) graph_pop_colocation(g);
   graph_pop_scope(g);
   free(dy);
@@ -261,6 +265,7 @@ static shoal_status run(struct grad_run *r, const shoal_out *ys, int ny, const s
   shoal_status s = walk(r, ys, ny, stops, colocate);
   free(stops);
   TRY(s);
+  if (r->again) recompute_apply(r->again);
   mark = r->g->nodes.n;
   for (int i = 0; i < nx; i++)
     if (r->grads[xs[i].node->id]) dxs[i] = aggregate(r->g, &r->grads[xs[i].node->id][xs[i].index]);
@@ -286,9 +291,11 @@ shoal_status graph_gradients(struct shoal_graph *g, const shoal_out *ys, int ny,
   r.between = mem_zalloc(r.first, sizeof *r.between);
   r.pending = mem_zalloc(r.first, sizeof *r.pending);
   r.grads = mem_zalloc(r.first, sizeof *r.grads);
+  r.again = recompute_new(g, r.first);
   graph_push_scope(g, "gradients");
   shoal_status s = run(&r, ys, ny, dys, xs, nx, stop, n_stop, colocate, dxs);
   graph_pop_scope(g);
+  recompute_free(r.again);
   loops_release(&r);
   flow_release(&r);
   for (size_t i = 0; i < r.first; i++) {

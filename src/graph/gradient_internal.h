@@ -56,6 +56,7 @@ struct grad_run {
   VEC(struct guard *) all_guards;
   VEC(struct place) places; /* by id - first */
   VEC(struct shoal_node *) queue;
+  struct recompute *again; /* graph/recompute.h; NULL: nothing is computed again */
 };
 
 void grad_add(struct grad_run *r, shoal_out o, struct grad gr);

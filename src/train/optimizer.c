@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "graph/given.h"
 #include "graph/gradient.h"
+#include "graph/recompute.h"
 #include "shoal/train.h"
 #include "train/optimizer.h"
 #include "train/variables.h"
@@ -559,6 +560,9 @@ void gradients_release(struct gradients *all) {
   free(all->vars);
   free(all->grads);
 }
+
+void shoal_push_recompute(shoal_graph *g) { graph_push_recompute(g); }
+void shoal_pop_recompute(shoal_graph *g) { graph_pop_recompute(g); }
 
 shoal_op *shoal_minimize(shoal_graph *g, shoal_optimizer optimizer, shoal_out loss, shoal_var step) {
   struct gradients all = gradients_of(g, loss);

@@ -4,6 +4,7 @@
 
 #include "unit.h"
 
+#include <shoal/ops.h>
 #include <shoal/shoal.h>
 
 #include "device/cuda/cuda_api.h"
@@ -22,8 +23,12 @@ static shoal_tensor *numbers(int64_t rows, int64_t columns, int salt) {
 typedef shoal_out (*activation)(shoal_graph *g, shoal_out x);
 static shoal_out none(shoal_graph *g, shoal_out x) { return shoal_identity(g, x); }
 
+static shoal_out read_as(shoal_graph *g, shoal_out x, shoal_dtype type) {
+  return shoal_out_dtype(x) == type ? x : shoal_cast(g, x, type);
+}
+
 /* The activation of x * w + bias, with x and w turned round before, or by the product. */
-static shoal_tensor *run(const char *device, activation act, bool turned) {
+static shoal_tensor *run(const char *device, shoal_dtype type, activation act, bool turned) {
   shoal_graph *g = shoal_graph_new();
   shoal_session *s;
   shoal_tensor *y, *x = turned ? numbers(IN, ROWS, 1) : numbers(ROWS, IN, 1), *w = numbers(IN, OUT, 2),
@@ -33,7 +38,8 @@ static shoal_tensor *run(const char *device, activation act, bool turned) {
   shoal_out pw = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, -1), "w");
   shoal_out pb = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1), "b");
   shoal_mat_mul_options o = {sizeof o, .transpose_a = turned};
-  shoal_out out = act(g, shoal_bias_add(g, shoal_mat_mul_with(g, px, pw, &o), pb));
+  shoal_out product = shoal_mat_mul_with(g, read_as(g, px, type), read_as(g, pw, type), &o);
+  shoal_out out = read_as(g, act(g, shoal_bias_add(g, product, read_as(g, pb, type))), SHOAL_FLOAT32);
   shoal_pop_device(g);
   ASSERT_OK(shoal_graph_error(g));
   ASSERT_OK(shoal_session_open(g, SHOAL_OPTIONS(shoal_session_options, .allow_soft_placement = true), &s));
@@ -46,15 +52,18 @@ static shoal_tensor *run(const char *device, activation act, bool turned) {
   return y;
 }
 
-/* Products of float32 may be taken with 10 bits behind the point. */
+/* Products of float32 may be taken with 10 bits behind the point; bfloat16 has 8. */
 static void products_with_a_bias(void **state) {
   static const activation activations[] = {none, shoal_relu, shoal_tanh, shoal_sigmoid};
-  for (int i = 0; i < 8; i++) {
-    shoal_tensor *want = run("/device:CPU:0", activations[i / 2], i % 2);
-    shoal_tensor *have = run("/device:GPU:0", activations[i / 2], i % 2);
+  for (int i = 0; i < 16; i++) {
+    shoal_dtype type = i < 8 ? SHOAL_FLOAT32 : SHOAL_BFLOAT16;
+    shoal_tensor *want = run("/device:CPU:0", type, activations[i / 2 % 4], i % 2);
+    shoal_tensor *have = run("/device:GPU:0", type, activations[i / 2 % 4], i % 2);
+    float most = i < 8 ? 5e-3f : 3e-2f;
     const float *a = shoal_tensor_const_data(want), *b = shoal_tensor_const_data(have);
     for (int k = 0; k < ROWS * OUT; k++)
-      if (fabsf(a[k] - b[k]) > 5e-3f) fail_msg("case %d: element %d is %g, not %g", i, k, (double)b[k], (double)a[k]);
+      if (!(fabsf(a[k] - b[k]) <= most * (1 + fabsf(a[k]))))
+        fail_msg("case %d: element %d is %g, not %g", i, k, (double)b[k], (double)a[k]);
     shoal_tensor_unref(want);
     shoal_tensor_unref(have);
   }

@@ -48,6 +48,7 @@ struct peer_call {
   bool cancelled;              /* peer's lock */
   rpc_done done;
   fast_done fetched;           /* of peer_fetch */
+  struct device *to;           /* of peer_fetch: whom it is for; NULL: the host */
   struct tensor room;          /* of peer_fetch: where the value is being read to */
   struct peer_call *elsewhere; /* peer's lock: the next that waits for the fast path */
   void *arg;
@@ -394,7 +395,8 @@ static void ask_elsewhere(struct peer_call *c) {
     c->elsewhere = p->oversize;
     p->oversize = c;
   }
-  bool asked = !waits && !c->cancelled && p->fast && fast_ask(p->fast, c->step, c->what, on_fast, c, &c->fast);
+  bool asked =
+      !waits && !c->cancelled && p->fast && fast_ask_into(p->fast, c->step, c->what, c->to, on_fast, c, &c->fast);
   if (c->cancelled) s = STATUS(SHOAL_CANCELLED, "the step that waited for this value has ended");
   pthread_mutex_unlock(&p->lock);
   if (waits || asked) return;
@@ -434,16 +436,17 @@ static void on_recv(void *arg, shoal_status s, struct rpc_body *body) {
   call_over(c);
 }
 
-void peer_fetch(struct peer *p, int64_t step, const char *key,
+void peer_fetch(struct peer *p, int64_t step, const char *key, struct device *to,
                 void (*done)(void *arg, shoal_status s, struct tensor *value, bool is_dead), void *arg,
                 struct peer_call **handle) {
   keep_watch(p->set);
   pthread_mutex_lock(&p->lock);
   struct peer_call *c = call_new(p, "/tensorflow.WorkerService/RecvTensor", step, key, arg, handle);
   c->fetched = done;
+  c->to = to;
   c->room = tensor_none();
   struct fast_client *gone = NULL;
-  bool asked = p->fast && fast_ask(p->fast, step, key, on_fast, c, &c->fast);
+  bool asked = p->fast && fast_ask_into(p->fast, step, key, to, on_fast, c, &c->fast);
   if (!asked) {
     gone = p->fast; /* broken: perhaps the peer was restarted, and offers another */
     p->fast = NULL;

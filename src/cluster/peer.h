@@ -51,9 +51,10 @@ enum peer_flags {
  * name the peer. True when it went by the fast path. */
 bool peer_start(struct peer *p, const char *method, struct rpc_message *request, int64_t deadline, unsigned flags,
                 int64_t step, const char *what, rpc_done done, void *arg, struct peer_call **handle);
-/* Fetches a tensor of a step: by the fast path when there is one, else by RecvTensor. done gets the value (owned by the
- * callee) or an error that names the peer; it may be called by peer_cancel, on the canceller's thread. */
-void peer_fetch(struct peer *p, int64_t step, const char *key,
+/* Fetches a tensor of a step: by the fast path when there is one, else by RecvTensor. to: the device it is for, in
+ * whose memory it may be then; NULL: it is in the host's. done gets the value (owned by the callee) or an error that
+ * names the peer; it may be called by peer_cancel, on the canceller's thread. */
+void peer_fetch(struct peer *p, int64_t step, const char *key, struct device *to,
                 void (*done)(void *arg, shoal_status s, struct tensor *value, bool is_dead), void *arg,
                 struct peer_call **handle);
 void peer_cancel(struct peer_call *c, shoal_status why);

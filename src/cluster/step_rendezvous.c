@@ -102,7 +102,7 @@ static void fetch_done(void *arg, shoal_status s, struct tensor *value, bool is_
   fetch_free(f);
 }
 
-static void fetch_start(struct entry *e, struct peer *peer, const char *key, struct cancel *cancel,
+static void fetch_start(struct entry *e, struct peer *peer, const char *key, struct device *to, struct cancel *cancel,
                         rendezvous_done done, void *arg) {
   struct fetch *f = block_zalloc(sizeof *f);
   f->step = e;
@@ -119,7 +119,7 @@ static void fetch_start(struct entry *e, struct peer *peer, const char *key, str
     fetch_free(f);
     return;
   }
-  peer_fetch(peer, e->id, key, fetch_done, f, &f->call.call);
+  peer_fetch(peer, e->id, key, to, fetch_done, f, &f->call.call);
   cancellable_begun(&f->call);
 }
 
@@ -194,8 +194,8 @@ static size_t task_length(const char *key) {
   return device && end && device < end ? (size_t)(device - key) : 0;
 }
 
-static void step_recv(struct rendezvous *r, const char *key, uint64_t hash, struct cancel *cancel, rendezvous_done done,
-                      void *arg) {
+static void step_recv_into(struct rendezvous *r, const char *key, uint64_t hash, struct device *to,
+                           struct cancel *cancel, rendezvous_done done, void *arg) {
   struct entry *e = (struct entry *)r;
   const struct step_names *names = e->names;
   size_t n = task_length(key);
@@ -205,7 +205,7 @@ static void step_recv(struct rendezvous *r, const char *key, uint64_t hash, stru
   }
   struct peer *peer = n ? names->find(names->arg, key, n) : NULL; /* the session's, which runs */
   if (peer) {
-    fetch_start(e, peer, key, cancel, done, arg);
+    fetch_start(e, peer, key, to, cancel, done, arg);
     return;
   }
   struct tensor none = tensor_none();
@@ -216,6 +216,11 @@ static void step_recv(struct rendezvous *r, const char *key, uint64_t hash, stru
           "same description of the cluster",
           (int)n, key, key),
       &none, false);
+}
+
+static void step_recv(struct rendezvous *r, const char *key, uint64_t hash, struct cancel *cancel, rendezvous_done done,
+                      void *arg) {
+  step_recv_into(r, key, hash, NULL, cancel, done, arg);
 }
 
 static void step_abort(struct rendezvous *r, shoal_status why) {
@@ -239,7 +244,7 @@ static void step_free(struct rendezvous *r) {
 }
 
 static const struct rendezvous_ops step_ops = {
-    .send = step_send, .recv = step_recv, .abort = step_abort, .free = step_free};
+    .send = step_send, .recv = step_recv, .recv_into = step_recv_into, .abort = step_abort, .free = step_free};
 
 void step_rendezvous_recv_local(struct rendezvous *r, const char *key, struct cancel *cancel, rendezvous_done done,
                                 void *arg) {

@@ -12,6 +12,7 @@
 #include "cluster/transfer.h"
 #include "cluster/worker_partial.h"
 #include "cluster/worker_service.h"
+#include "device/gate.h"
 #include "graph/node_def.h"
 #include "proto/master.wire.h"
 #include "proto/shoal.wire.h"
@@ -27,6 +28,7 @@ struct recv {
   struct fast_request *fast;
   struct worker *worker;
   bool wants_ticket;
+  bool is_within;                /* between devices of this task: not for others */
   bool is_buffer;                /* RecvBuf: a message of a collective (collectives.h) */
   struct rendezvous *rendezvous; /* where the value comes from */
   char *key;                     /* when a ticket is wanted */
@@ -51,6 +53,13 @@ static shoal_status send_elsewhere(struct recv *r, struct tensor *value, const s
   return NULL;
 }
 
+/* "/job:a/replica:0/task:1/device:GPU:0;INCARNATION;/job:a/replica:0/task:1/device:...": do both ends have one task? */
+static bool within_task(const char *key) {
+  const char *end = strstr(key, "/device:"), *to = end ? strchr(end, ';') : NULL;
+  to = to ? strchr(to + 1, ';') : NULL;
+  return to && !strncmp(to + 1, key, (size_t)(end - key) + strlen("/device:"));
+}
+
 /* What devices of this task send to each other is not for others, whatever key they give. */
 static shoal_status for_others(shoal_status s, struct tensor *value) {
   if (s || !value || !value->buffer || !value->buffer->device) return s;
@@ -58,9 +67,37 @@ static shoal_status for_others(shoal_status s, struct tensor *value) {
   return INVALID("The value is in the memory of a device, and meant for another of this task");
 }
 
+static void recv_value(void *arg, shoal_status s, struct tensor *value, bool is_dead);
+
+struct recv_copy { /* a card's value, which gRPC's answer wants in host memory */
+  struct recv *recv;
+  struct tensor from, to;
+};
+
+static void copied_for_recv(void *arg, shoal_status s) {
+  struct recv_copy *c = arg;
+  tensor_release(&c->from);
+  recv_value(c->recv, s, &c->to, false);
+  block_free(c);
+}
+
+/* True: the answer follows when the value is there. */
+static bool copy_for_recv(struct recv *r, struct tensor *value) {
+  if (!value || !value->buffer || !value->buffer->device) return false;
+  struct device *d = value->buffer->device;
+  struct recv_copy *c = block_zalloc(sizeof *c);
+  c->recv = r;
+  tensor_move(&c->from, value);
+  device_gate_enter(d->gate);
+  d->type->ops->to_host(d, &c->from, &c->to, copied_for_recv, c);
+  device_gate_leave(d->gate);
+  return true;
+}
+
 static void recv_value(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
   struct recv *r = arg;
-  s = for_others(s, value);
+  if (r->is_within) s = for_others(s, value);
+  if (!s && !is_dead && !r->fast && copy_for_recv(r, value)) return;
   if (r->fast) {
     fast_answer(r->fast, s, value, is_dead);
   } else {
@@ -115,6 +152,7 @@ static void recv_start(struct recv *r, struct rendezvous *rendezvous, const char
   if (r->fast) fast_on_cancel(r->fast, recv_cancelled, r);
   else rpc_call_on_cancel(r->call, recv_cancelled, r);
   r->rendezvous = rendezvous;
+  r->is_within = within_task(key);
   if (r->wants_ticket) r->key = mem_strdup(key);
   step_rendezvous_recv_local(rendezvous, key, &r->cancel, recv_value, r);
   recv_unref(r);

@@ -5,9 +5,11 @@
  * So everything that goes in and out of a device passes here and nowhere else: arguments and results, sends and
  * receives and constants are in host memory by their kernels' word, and sizes and axes are read there. A constant is
  * copied once. Sends and receives between devices of one type in this task are made to take the device's memory first,
- * if the type can copy between its devices. What only the end of a step reads, its fetches, is copied by _ToHostAtEnd:
- * nobody waits for it but that end. A variant is in host memory always; where it leaves the device it passes
- * _ToHost for the sake of the tensors in it.
+ * if the type can copy between its devices; those to and from a device of the type in another task, where the value is
+ * made, or read, in the device's memory: whoever carries it between the tasks knows whether it can stay in such memory
+ * (rpc/fast/fast_window.h), and each end takes it either way. What only the end of a step reads, its fetches, is copied
+ * by _ToHostAtEnd: nobody waits for it but that end. A variant is in host memory always; where it leaves the device it
+ * passes _ToHost for the sake of the tensors in it.
  *
  * It is done to the graph of one device just before it is compiled, when kernels are known; the graph a master made, or
  * a client sees, has no such nodes. A reference is no edge of its own: whoever reads through it has the variable's
@@ -26,6 +28,7 @@ struct walk {
   struct shoal_node **copies; /* by output, counted over all nodes: the copy of it in the other memory */
   int *first_out;             /* [nodes] */
   uint8_t *host_out;          /* by output */
+  uint8_t *read_in_host;      /* by output: somebody reads it there */
 };
 
 static shoal_status add_copy(struct walk *w, shoal_out from, bool to_host, struct shoal_node **out) {
@@ -59,6 +62,49 @@ static shoal_status join(struct walk *w, struct shoal_node *n, const uint8_t *ho
   return NULL;
 }
 
+/* ---- sends and receives ---- */
+
+enum ends { OTHERS, ONE_TASK, TWO_TASKS }; /* where the ends of a transfer are, if both are devices of the type */
+
+/* They have the same attributes. */
+static enum ends ends_of(const struct shoal_node *n, const struct device *d) {
+  const struct attr *client = node_attr(n, "client_terminated");
+  const char *names[2];
+  struct device_spec ends[2];
+  if (client && client->kind == ATTR_BOOL && client->b) return OTHERS;
+  for (int i = 0; i < 2; i++) {
+    shoal_status s = node_get_string(n, i ? "recv_device" : "send_device", &names[i]);
+    if (!s) s = device_spec_parse(names[i], &ends[i]);
+    bool good = !s && ends[i].has_type && !strcmp(ends[i].type, d->type->name);
+    shoal_status_free(s);
+    if (!good) return OTHERS;
+    ends[i].has_id = false;
+  }
+  return device_spec_matches(&ends[0], &ends[1]) && device_spec_matches(&ends[1], &ends[0]) ? ONE_TASK : TWO_TASKS;
+}
+
+static void join_peers(struct shoal_graph *g, const struct device *d) {
+  for (size_t i = 0; d->type->ops->from_peer && i < g->nodes.n; i++) {
+    struct shoal_node *n = g->nodes.at[i];
+    bool send = n && op_is(n->op, "_Send"), recv = n && op_is(n->op, "_Recv");
+    if ((!send && !recv) || !dtype_plain(dtype_base(send ? n->in_types[0] : n->out_types[0]))) continue;
+    if (ends_of(n, d) == ONE_TASK) n->op = op_find(send ? "_DeviceSend" : "_DeviceRecv");
+  }
+}
+
+/* A transfer from or to another task: of a value that is made in the device's memory, or that nobody reads in the
+ * host's. */
+static void join_tasks(struct walk *w, struct shoal_node *n, uint8_t *host_in) {
+  bool send = op_is(n->op, "_Send"), recv = op_is(n->op, "_Recv");
+  int type = send ? n->in_types[0] : recv ? n->out_types[0] : 0;
+  if (!type || dtype_is_ref(type) || !dtype_plain((shoal_dtype)type)) return;
+  uint8_t *made = w->host_out + w->first_out[send ? n->in[0].node->id : n->id] + (send ? n->in[0].index : 0);
+  if (send ? *made : w->read_in_host[w->first_out[n->id]]) return;
+  if (ends_of(n, w->d) != TWO_TASKS) return;
+  n->op = op_find(send ? "_DeviceSend" : "_DeviceRecv");
+  *(send ? host_in : made) = 0;
+}
+
 static shoal_status walk_all(struct walk *w, size_t n_nodes, uint8_t *host_in) {
   int in = 0;
   for (size_t i = 0; i < n_nodes; i++) {
@@ -67,6 +113,15 @@ static shoal_status walk_all(struct walk *w, size_t n_nodes, uint8_t *host_in) {
     if (!n) continue;
     TRY(kernel_find(n, w->d->type->name, &def));
     kernel_memory(n, def, host_in + in, w->host_out + w->first_out[i]);
+    for (int k = 0; k < n->n_in; k++)
+      if (n->in[k].node) w->read_in_host[w->first_out[n->in[k].node->id] + n->in[k].index] |= host_in[in + k];
+    in += n->n_in;
+  }
+  in = 0;
+  for (size_t i = 0; w->d->type->ops->window_new && i < n_nodes; i++) {
+    struct shoal_node *n = w->g->nodes.at[i];
+    if (!n) continue;
+    join_tasks(w, n, host_in + in);
     in += n->n_in;
   }
   in = 0;
@@ -77,32 +132,6 @@ static shoal_status walk_all(struct walk *w, size_t n_nodes, uint8_t *host_in) {
     in += n->n_in;
   }
   return NULL;
-}
-
-/* Do both ends of a transfer see it so? They have the same attributes. */
-static bool is_between_peers(const struct shoal_node *n, const struct device *d) {
-  const struct attr *client = node_attr(n, "client_terminated");
-  const char *names[2];
-  struct device_spec ends[2];
-  if (!d->type->ops->from_peer || (client && client->kind == ATTR_BOOL && client->b)) return false;
-  for (int i = 0; i < 2; i++) {
-    shoal_status s = node_get_string(n, i ? "recv_device" : "send_device", &names[i]);
-    if (!s) s = device_spec_parse(names[i], &ends[i]);
-    bool good = !s && ends[i].has_type && !strcmp(ends[i].type, d->type->name);
-    shoal_status_free(s);
-    if (!good) return false;
-    ends[i].has_id = false;
-  }
-  return device_spec_matches(&ends[0], &ends[1]) && device_spec_matches(&ends[1], &ends[0]);
-}
-
-static void join_peers(struct shoal_graph *g, const struct device *d) {
-  for (size_t i = 0; i < g->nodes.n; i++) {
-    struct shoal_node *n = g->nodes.at[i];
-    bool send = n && op_is(n->op, "_Send"), recv = n && op_is(n->op, "_Recv");
-    if ((!send && !recv) || !dtype_plain(dtype_base(send ? n->in_types[0] : n->out_types[0]))) continue;
-    if (is_between_peers(n, d)) n->op = op_find(send ? "_DeviceSend" : "_DeviceRecv");
-  }
 }
 
 /* ---- what only the end of a step reads ---- */
@@ -140,10 +169,12 @@ shoal_status memory_edges_add(struct shoal_graph *g, const struct device *d, boo
   }
   w.copies = mem_zalloc(n_out, sizeof *w.copies);
   w.host_out = mem_zalloc(n_out, 1);
+  w.read_in_host = mem_zalloc(n_out, 1);
   uint8_t *host_in = mem_zalloc(n_in, 1);
   shoal_status s = walk_all(&w, n_nodes, host_in);
   if (!s && step) fetch_at_end(g, d);
   free(host_in);
+  free(w.read_in_host);
   free(w.host_out);
   free(w.copies);
   free(w.first_out);

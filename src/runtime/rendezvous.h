@@ -21,6 +21,9 @@ struct rendezvous_ops {
                shoal_status *s);
   void (*recv)(struct rendezvous *r, const char *key, uint64_t hash, struct cancel *cancel, rendezvous_done done,
                void *arg);
+  /* (optional) The same for one who wants it in the memory of that device, or else the host's. */
+  void (*recv_into)(struct rendezvous *r, const char *key, uint64_t hash, struct device *to, struct cancel *cancel,
+                    rendezvous_done done, void *arg);
   /* Ends every waiting and future receive with a copy of why (consumed; not NULL). */
   void (*abort)(struct rendezvous *r, shoal_status why);
   void (*free)(struct rendezvous *r);
@@ -42,6 +45,11 @@ static inline shoal_status rendezvous_send(struct rendezvous *r, const char *key
 static inline void rendezvous_recv(struct rendezvous *r, const char *key, uint64_t hash, struct cancel *cancel,
                                    rendezvous_done done, void *arg) {
   r->ops->recv(r, key, hash, cancel, done, arg);
+}
+static inline void rendezvous_recv_into(struct rendezvous *r, const char *key, uint64_t hash, struct device *to,
+                                        struct cancel *cancel, rendezvous_done done, void *arg) {
+  if (r->ops->recv_into) r->ops->recv_into(r, key, hash, to, cancel, done, arg);
+  else r->ops->recv(r, key, hash, cancel, done, arg);
 }
 static inline void rendezvous_abort(struct rendezvous *r, shoal_status why) { r->ops->abort(r, why); }
 static inline struct rendezvous *rendezvous_ref(struct rendezvous *r) {

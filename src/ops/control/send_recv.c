@@ -125,7 +125,8 @@ static shoal_status send_run(struct kernel_ctx *ctx) {
   return s;
 }
 
-/* What was sent from another device of this task is copied by the devices; all else arrives in host memory. */
+/* What was sent from another device of this task is copied by the devices. What another task sent arrives in the
+ * memory it is for where both are on one host, else in host memory. */
 static shoal_status take_value(struct kernel_ctx *ctx, struct tensor *value) {
   struct device *d = ctx->kernel->device;
   const struct device *from = value->buffer->device, *to = ctx_out_memory(ctx, 0);
@@ -133,9 +134,11 @@ static shoal_status take_value(struct kernel_ctx *ctx, struct tensor *value) {
     ctx_set(ctx, 0, value);
     return NULL;
   }
-  shoal_status s = from && to && from->type == to->type && d->type->ops->from_peer
-                       ? d->type->ops->from_peer(d, ctx->kernel->name, value, &ctx->out[0])
-                       : INTERNAL("A value was sent from other memory than it is received in");
+  shoal_status s;
+  if (from && to && from->type == to->type && d->type->ops->from_peer)
+    s = d->type->ops->from_peer(d, ctx->kernel->name, value, &ctx->out[0]);
+  else if (!from && to == d) s = d->type->ops->from_host(d, ctx->kernel->name, value, &ctx->out[0]);
+  else s = INTERNAL("A value was sent from other memory than it is received in");
   tensor_release(value);
   return s;
 }
@@ -165,7 +168,10 @@ static void recv_start(struct kernel_ctx *ctx) {
   uint64_t hash;
   char *made;
   const char *key = edge_key(ctx, &hash, &made);
-  rendezvous_recv(ctx->step->rendezvous, key, hash, ctx->step->cancel, recv_done, ctx);
+  struct device *d = ctx->kernel->device;
+  if (ctx_out_memory(ctx, 0))
+    rendezvous_recv_into(ctx->step->rendezvous, key, hash, d, ctx->step->cancel, recv_done, ctx);
+  else rendezvous_recv(ctx->step->rendezvous, key, hash, ctx->step->cancel, recv_done, ctx);
   free(made);
 }
 

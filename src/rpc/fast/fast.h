@@ -18,13 +18,15 @@
  *                      8 CALL: a RunGraphRequest     9 RESULT: the bytes of its response
  *                     10 SHARED: shape, then where shared memory has the bytes (fast_shared.h); DONE when they are no
  *                        longer needed
- *   1  u8   flags      1 dead  2 encoded as a TensorProto  4 derived  8 restarted
+ *                     11 WINDOW: shape, then where a card's memory has them (fast_window.h); DONE when they were copied
+ *   1  u8   flags      1 dead  2 encoded as a TensorProto  4 derived  8 restarted  16 (ASK) for a card: by a window
  *   2  u8   dtype (VALUE, REMOTE) or code (ERROR)
  *   3  u8   rank
  *   4  u32  bytes of the head that follows (key, 8 * rank of dimensions, message, request; REMOTE: and 16 of pid and
- *           address; SHARED: and 40 of the arena's pid, descriptor, inode, size, and the offset in it)
+ *           address; SHARED: and 40 of the arena's pid, descriptor, inode, size, and the offset in it; WINDOW: and
+ *           80 of its handle, its size, and the offset in it)
  *   8  u64  id, the asker's
- *  16  u64  ASK: step; CALL: nanoseconds left; VALUE, REMOTE, SHARED, RESULT: bytes of the body */
+ *  16  u64  ASK: step; CALL: nanoseconds left; VALUE, REMOTE, SHARED, WINDOW, RESULT: bytes of the body */
 #ifndef RPC_FAST_FAST_H
 #define RPC_FAST_FAST_H
 
@@ -63,7 +65,8 @@ bool fast_server_stop(struct fast_server *s);
 void fast_server_unref(struct fast_server *s);
 /* What a receiver needs to connect. */
 void fast_server_ticket(const struct fast_server *s, struct text *out);
-/* Answers, once, from any thread: s (consumed) or the value (its reference is taken over). */
+/* Answers, once, from any thread: s (consumed) or the value (its reference is taken over), in host memory or a
+ * device's, which outlives the server. */
 void fast_answer(struct fast_request *r, shoal_status s, struct tensor *value, bool is_dead);
 /* Answers a call, once: s (consumed) or bytes (taken over). */
 void fast_reply(struct fast_request *r, shoal_status s, struct text *bytes);
@@ -87,12 +90,15 @@ void fast_client_dial(const void *ticket, size_t n, const char *host, void (*don
                       void *arg);
 /* Ends the connection; calls still open end with UNAVAILABLE. */
 void fast_client_free(struct fast_client *c);
-/* "shared memory" or "TCP". */
+/* "shared memory", with windows of cards where values came by them, or "TCP". */
 const char *fast_client_kind(const struct fast_client *c);
 /* Asks for a value; done is called once, from a thread of the network, or by fast_cancel. handle (optional): a
  * reference for cancelling. False, and nothing has happened, when the connection is gone. */
 bool fast_ask(struct fast_client *c, int64_t step, const char *key, fast_done done, void *arg,
               struct fast_call **handle);
+/* The same for the memory of a device, which outlives the client: the value may be in it, or the host's. */
+bool fast_ask_into(struct fast_client *c, int64_t step, const char *key, struct device *to, fast_done done, void *arg,
+                   struct fast_call **handle);
 /* The same for a call of at most FAST_MAX_HEAD bytes; the value is the answer's bytes. */
 bool fast_call(struct fast_client *c, const void *data, size_t n, int64_t deadline, fast_done done, void *arg,
                struct fast_call **handle);

@@ -18,13 +18,12 @@
 
 enum { REMOTE_FROM = 64 << 10 };
 
-/* Keeps it for the receiver; false, and it is gone, when the connection is closed. Call with the lock held. */
-static bool hold(struct sender *c, struct held *h) {
+bool sender_hold(struct sender *c, struct held *h) {
   if (c->closed) return false;
   struct held **at = &c->held[fast_bucket(h->id)];
   h->next = *at;
   *at = h;
-  if (!h->shared) atomic_fetch_add(&c->conn.lent, 1);
+  if (h->kind == HELD_LENT) atomic_fetch_add(&c->conn.lent, 1);
   return true;
 }
 
@@ -47,12 +46,12 @@ static bool send_shared(struct sender *c, struct fast_frame f, uint64_t *head, s
   memcpy(to, t->data, f.size);
   fast_count(&fast_sent, f.size);
   struct held *h = block_alloc(sizeof *h);
-  *h = (struct held){.id = f.id, .flags = f.flags, .shared = true, .offset = offset, .bytes = f.size};
+  *h = (struct held){.id = f.id, .flags = f.flags, .kind = HELD_BLOCK, .offset = offset, .bytes = f.size};
   h->value = *t; /* what it is, not whose: whoever gave it has it back now */
   h->value.buffer = NULL;
   h->value.data = NULL;
   pthread_mutex_lock(&c->lock);
-  bool kept = hold(c, h);
+  bool kept = sender_hold(c, h);
   pthread_mutex_unlock(&c->lock);
   if (!kept) {
     held_free(h);
@@ -67,7 +66,7 @@ static bool send_shared(struct sender *c, struct fast_frame f, uint64_t *head, s
   return true;
 }
 
-static void send_value(struct sender *c, uint64_t id, uint8_t flags, struct tensor *t, bool may_remote) {
+void sender_value(struct sender *c, uint64_t id, uint8_t flags, struct tensor *t, bool may_remote) {
   struct fast_frame f = {.flags = flags, .id = id, .dtype = t->dtype, .rank = t->rank};
   uint64_t head[SHOAL_MAX_RANK + 5];
   for (int i = 0; i < t->rank; i++) head[i] = (uint64_t)t->dims[i];
@@ -79,7 +78,7 @@ static void send_value(struct sender *c, uint64_t id, uint8_t flags, struct tens
     *h = (struct held){.id = id, .flags = flags};
     tensor_ref(&h->value, t);
     pthread_mutex_lock(&c->lock);
-    bool allowed = !c->no_remote && atomic_load(&c->conn.lent) < rpc_limit(RPC_MAX_FAST_REQUESTS) && hold(c, h);
+    bool allowed = !c->no_remote && atomic_load(&c->conn.lent) < rpc_limit(RPC_MAX_FAST_REQUESTS) && sender_hold(c, h);
     pthread_mutex_unlock(&c->lock);
     if (allowed) {
       f.kind = FAST_REMOTE;
@@ -128,14 +127,16 @@ void fast_answer(struct fast_request *r, shoal_status s, struct tensor *value, b
     struct tensor bytes;
     s = encode(value, &bytes);
     if (!s) {
-      send_value(c, r->id, FAST_ENCODED, &bytes, false);
+      sender_value(c, r->id, FAST_ENCODED, &bytes, false);
       tensor_release(&bytes);
     }
   } else if (!s && is_dead) {
     fast_conn_send(&c->conn, &(struct fast_frame){.kind = FAST_VALUE, .flags = FAST_DEAD, .id = r->id}, NULL, NULL,
                    NULL);
+  } else if (!s && value->buffer && value->buffer->device) {
+    sender_card_value(c, r->id, r->by_window, value);
   } else if (!s) {
-    send_value(c, r->id, 0, value, true);
+    sender_value(c, r->id, 0, value, true);
   }
   if (s) sender_error(c, r->id, s);
   if (value) tensor_release(value);
@@ -163,7 +164,7 @@ static struct held *take_held(struct sender *c, uint64_t id) {
   struct held *h = *at;
   if (h) {
     *at = h->next;
-    if (!h->shared) atomic_fetch_sub(&c->conn.lent, 1);
+    if (h->kind == HELD_LENT) atomic_fetch_sub(&c->conn.lent, 1);
   }
   pthread_mutex_unlock(&c->lock);
   return h;
@@ -173,20 +174,31 @@ void sender_let_go(struct sender *c, uint64_t id, bool again) {
   struct held *h = take_held(c, id);
   shoal_status s = NULL;
   if (!h) return;
+  if (h->kind == HELD_WINDOW) {
+    if (again) {
+      sender_card_again(c, h);
+    } else {
+      pthread_mutex_lock(&c->lock);
+      fast_windows_give(&c->windows, h->window);
+      pthread_mutex_unlock(&c->lock);
+    }
+    block_free(h);
+    return;
+  }
   /* What was put into a block that the receiver cannot get at is copied out of it; memory for it is not taken under the
    * lock. */
   struct tensor was = h->value;
-  bool back = h->shared && again;
+  bool shared = h->kind == HELD_BLOCK, back = shared && again;
   if (back) h->value = tensor_none();
   if (back) s = tensor_new_dims(&h->value, (shoal_dtype)was.dtype, was.rank, was.dims);
   pthread_mutex_lock(&c->lock);
   if (back && !s) memcpy(h->value.data, fast_arena_at(c->arena, h->offset), h->bytes);
-  if (h->shared) fast_arena_give(c->arena, h->bytes, h->offset);
+  if (shared) fast_arena_give(c->arena, h->bytes, h->offset);
   if (back) c->no_shared = true;
-  if (!h->shared && again) c->no_remote = true;
+  if (!shared && again) c->no_remote = true;
   pthread_mutex_unlock(&c->lock);
   if (s) sender_error(c, h->id, s);
-  else if (again) send_value(c, h->id, h->flags, &h->value, h->shared);
+  else if (again) sender_value(c, h->id, h->flags, &h->value, shared);
   held_free(h);
 }
 

@@ -13,6 +13,7 @@
 #include "rpc/fast/fast.h"
 #include "rpc/fast/fast_address.h"
 #include "rpc/fast/fast_shared.h"
+#include "rpc/fast/fast_window.h"
 #include "rpc/fast/fast_wire.h"
 #include "tensor/tensor_proto.h"
 
@@ -26,6 +27,7 @@ struct fast_call {
   uint64_t id;
   fast_done done;
   void *arg;
+  struct device *to; /* whose memory the value may be in; NULL: the host's */
   /* the answer, once it is there */
   struct fast_frame frame;
   struct shape shape;
@@ -33,6 +35,9 @@ struct fast_call {
   uint64_t pid, address;
   struct fast_place place; /* SHARED: address is the offset in it */
   char *message;
+  /* of a WINDOW */
+  struct fast_window_place window;
+  struct tensor view, value; /* of the peer's card's memory, and of our own: while one is copied to the other */
 };
 
 /* The peer's arena, mapped; held by the connection and by every tensor in it. */
@@ -56,6 +61,7 @@ struct fast_client {
   uint64_t next_id;                 /* lock */
   bool closed;                      /* lock */
   struct shared *shared;            /* lock */
+  struct fast_views views;
   bool is_tcp;
   uint64_t peer; /* the process whose memory may be read; 0: none */
 };
@@ -103,7 +109,7 @@ static struct fast_work *receiver_frame(struct fast_conn *base, const struct fas
   pthread_mutex_unlock(&c->lock);
   if (!call) { /* cancelled meanwhile */
     buffer_unref(body);
-    if (f->kind == FAST_REMOTE || f->kind == FAST_SHARED)
+    if (f->kind == FAST_REMOTE || f->kind == FAST_SHARED || f->kind == FAST_WINDOW)
       fast_conn_send(base, &(struct fast_frame){.kind = FAST_DONE, .id = f->id}, NULL, NULL, NULL);
     return NULL;
   }
@@ -121,6 +127,7 @@ static struct fast_work *receiver_frame(struct fast_conn *base, const struct fas
   size_t dims = (size_t)f->rank * 8, more = 0;
   if (f->kind == FAST_REMOTE) more = sizeof call->pid + sizeof call->address;
   if (f->kind == FAST_SHARED) more = sizeof call->place + sizeof call->address;
+  if (f->kind == FAST_WINDOW) more = sizeof call->window;
   if (f->rank > SHOAL_MAX_RANK || f->head != dims + more) {
     call->frame.kind = 0;
     return &call->work;
@@ -135,6 +142,7 @@ static struct fast_work *receiver_frame(struct fast_conn *base, const struct fas
     memcpy(&call->place, head + dims, sizeof call->place);
     memcpy(&call->address, head + dims + sizeof call->place, 8);
   }
+  if (f->kind == FAST_WINDOW) memcpy(&call->window, head + dims, sizeof call->window);
   return &call->work;
 }
 
@@ -158,15 +166,20 @@ static int copy_remote(const struct fast_call *w, struct tensor *t) {
   return 0;
 }
 
-static shoal_status make_tensor(struct fast_call *w, struct tensor *t) {
-  int64_t elements;
+/* Does its head make sense? */
+static shoal_status check_tensor(const struct fast_call *w, int64_t *elements) {
   size_t bytes;
   if (!w->frame.kind || w->frame.dtype >= DTYPE_COUNT || !dtype_valid(w->frame.dtype) ||
       !dtype_plain((shoal_dtype)w->frame.dtype))
     return INTERNAL("a tensor on the fast path makes no sense");
-  TRY(tensor_bytes_for((shoal_dtype)w->frame.dtype, &w->shape, &elements, &bytes));
-  if (bytes != w->frame.size)
-    return INTERNAL("a tensor on the fast path has %zu bytes, not %zu", (size_t)w->frame.size, bytes);
+  TRY(tensor_bytes_for((shoal_dtype)w->frame.dtype, &w->shape, elements, &bytes));
+  if (bytes == w->frame.size) return NULL;
+  return INTERNAL("a tensor on the fast path has %zu bytes, not %zu", (size_t)w->frame.size, bytes);
+}
+
+static shoal_status make_tensor(struct fast_call *w, struct tensor *t) {
+  int64_t elements;
+  TRY(check_tensor(w, &elements));
   if (!w->body) return tensor_new(t, (shoal_dtype)w->frame.dtype, &w->shape);
   *t = (struct tensor){
       .buffer = w->body, .data = w->body->data, .dtype = w->frame.dtype, .rank = (uint8_t)w->shape.rank, .n = elements};
@@ -266,6 +279,49 @@ static bool finish_remote(struct fast_client *c, struct fast_call *w, struct ten
   return true;
 }
 
+/* ---- windows ---- */
+
+static void copied_out(void *arg, shoal_status s) {
+  struct fast_call *w = arg;
+  fast_conn_send(&w->client->conn, &(struct fast_frame){.kind = FAST_DONE, .id = w->id}, NULL, NULL, NULL);
+  tensor_release(&w->view);
+  if (s) tensor_release(&w->value);
+  end_call(w, s, &w->value, false);
+}
+
+/* The part of the window, and memory of ours for it. *again: the window cannot be opened here. */
+static shoal_status open_window(struct fast_client *c, struct fast_call *w, bool *again) {
+  int64_t elements;
+  TRY(check_tensor(w, &elements));
+  const struct fast_window_place *p = &w->window;
+  if (!w->to || w->frame.dtype == SHOAL_BOOL || p->offset > p->size || w->frame.size > p->size - p->offset)
+    return INTERNAL("a tensor on the fast path lies outside of its window");
+  *again = !fast_views_find(&c->views, w->to, p, &w->view);
+  if (*again) return NULL;
+  shoal_status s =
+      device_tensor_new(w->to, "a value of another task", (shoal_dtype)w->frame.dtype, &w->shape, &w->value);
+  if (s) tensor_release(&w->view);
+  return s;
+}
+
+/* The work of a WINDOW frame; the call ends when the card has copied. Its step is under way: nothing is captured there
+ * now (device/gate.h). */
+static void run_window(struct fast_client *c, struct fast_call *w) {
+  bool again = false;
+  shoal_status s = open_window(c, w, &again);
+  if (!s && again && ask_again(c, w)) return;
+  if (!s && again) s = STATUS(SHOAL_UNAVAILABLE, "Socket closed");
+  if (s) {
+    fast_conn_send(&c->conn, &(struct fast_frame){.kind = FAST_DONE, .id = w->id}, NULL, NULL, NULL);
+    end_call(w, s, NULL, false);
+    return;
+  }
+  struct tensor part = fast_window_part(&w->view, w->window.offset, &w->value);
+  fast_count(&fast_received, w->frame.size);
+  w->to->type->ops->copy(w->to, &part, &w->value, 0);
+  w->to->type->ops->when_done(w->to, copied_out, w);
+}
+
 static shoal_status error_of(struct fast_call *w) {
   shoal_code code = (shoal_code)w->frame.dtype;
   shoal_status s = STATUS(code && code <= SHOAL_UNAUTHENTICATED ? code : SHOAL_UNKNOWN, "%s",
@@ -283,6 +339,10 @@ static void receiver_run(struct fast_conn *base, struct fast_work *work) {
   struct tensor t = tensor_none();
   shoal_status s = NULL;
   bool is_dead = w->frame.flags & FAST_DEAD;
+  if (w->frame.kind == FAST_WINDOW) {
+    run_window(c, w);
+    return;
+  }
   if (w->frame.kind == FAST_ERROR) {
     s = error_of(w);
   } else if (!is_dead) {
@@ -333,17 +393,18 @@ static void receiver_closed(struct fast_conn *base) {
 
 static void receiver_free(struct fast_conn *base) {
   struct fast_client *c = (struct fast_client *)base;
+  fast_views_release(&c->views);
   pthread_mutex_destroy(&c->lock);
   free(c);
 }
 
-static const struct fast_conn_ops receiver_ops = {
-    .kinds = 1 << FAST_VALUE | 1 << FAST_REMOTE | 1 << FAST_ERROR | 1 << FAST_RESULT | 1 << FAST_SHARED,
-    .work = RPC_EVENT_NEWS,
-    .frame = receiver_frame,
-    .run = receiver_run,
-    .closed = receiver_closed,
-    .free = receiver_free};
+static const struct fast_conn_ops receiver_ops = {.kinds = 1 << FAST_VALUE | 1 << FAST_REMOTE | 1 << FAST_ERROR |
+                                                           1 << FAST_RESULT | 1 << FAST_SHARED | 1 << FAST_WINDOW,
+                                                  .work = RPC_EVENT_NEWS,
+                                                  .frame = receiver_frame,
+                                                  .run = receiver_run,
+                                                  .closed = receiver_closed,
+                                                  .free = receiver_free};
 
 /* ---- the connection ---- */
 
@@ -361,6 +422,7 @@ struct fast_client *fast_client_new(const void *ticket, size_t n, const char *ho
   }
   struct fast_client *c = mem_zalloc(1, sizeof *c);
   pthread_mutex_init(&c->lock, NULL);
+  fast_views_init(&c->views);
   c->next_id = 1;
   c->is_tcp = is_tcp;
   c->peer = is_tcp ? 0 : (uint64_t)fast_peer_process(fd);
@@ -368,23 +430,28 @@ struct fast_client *fast_client_new(const void *ticket, size_t n, const char *ho
   return c;
 }
 
-const char *fast_client_kind(const struct fast_client *c) { return c->is_tcp ? "TCP" : "shared memory"; }
+const char *fast_client_kind(const struct fast_client *c) {
+  if (c->is_tcp) return "TCP";
+  return atomic_load(&c->views.any) ? "shared memory, windows of cards" : "shared memory";
+}
 
 void fast_client_free(struct fast_client *c) {
   if (!c) return;
+  fast_views_close(&c->views); /* the devices may go */
   fast_conn_shut(&c->conn);
   fast_conn_unref(&c->conn);
 }
 
 /* ---- asking ---- */
 
-static bool start(struct fast_client *c, struct fast_frame f, const void *head, fast_done done, void *arg,
-                  struct fast_call **handle) {
+static bool start(struct fast_client *c, struct fast_frame f, const void *head, struct device *to, fast_done done,
+                  void *arg, struct fast_call **handle) {
   struct fast_call *call = block_zalloc(sizeof *call);
   ref_init(&call->refs, handle ? 2 : 1);
   call->client = c;
   call->done = done;
   call->arg = arg;
+  call->to = to;
   pthread_mutex_lock(&c->lock);
   bool closed = c->closed;
   f.id = call->id = c->next_id++;
@@ -404,8 +471,14 @@ static bool start(struct fast_client *c, struct fast_frame f, const void *head, 
 
 bool fast_ask(struct fast_client *c, int64_t step, const char *key, fast_done done, void *arg,
               struct fast_call **handle) {
+  return fast_ask_into(c, step, key, NULL, done, arg, handle);
+}
+
+bool fast_ask_into(struct fast_client *c, int64_t step, const char *key, struct device *to, fast_done done, void *arg,
+                   struct fast_call **handle) {
   struct fast_frame f = {.kind = FAST_ASK, .size = (uint64_t)step, .head = (uint32_t)strlen(key)};
-  return start(c, f, key, done, arg, handle);
+  if (to && !c->is_tcp && fast_views_wanted(to)) f.flags = FAST_BY_WINDOW;
+  return start(c, f, key, to, done, arg, handle);
 }
 
 bool fast_call(struct fast_client *c, const void *data, size_t n, int64_t deadline, fast_done done, void *arg,
@@ -413,7 +486,7 @@ bool fast_call(struct fast_client *c, const void *data, size_t n, int64_t deadli
   if (n > FAST_MAX_HEAD) return false;
   struct fast_frame f = {.kind = FAST_CALL, .size = UINT64_MAX, .head = (uint32_t)n};
   if (deadline != DEADLINE_NEVER) f.size = (uint64_t)MAX(deadline - clock_ns(), (int64_t)0);
-  return start(c, f, data, done, arg, handle);
+  return start(c, f, data, NULL, done, arg, handle);
 }
 
 void fast_cancel(struct fast_call *call, shoal_status why) {

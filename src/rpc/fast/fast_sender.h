@@ -7,6 +7,7 @@
 #include "rpc/fast/fast.h"
 #include "rpc/fast/fast_address.h"
 #include "rpc/fast/fast_shared.h"
+#include "rpc/fast/fast_window.h"
 #include "rpc/fast/fast_wire.h"
 #include "rpc/listener.h"
 #include "rpc/unwanted.h"
@@ -34,7 +35,7 @@ struct fast_request {
   struct sender *conn;       /* a reference */
   struct ref refs;           /* the answer's, the handler's, a canceller's */
   uint64_t id;
-  bool is_call;
+  bool is_call, by_window;  /* by_window: the value is for a card of this host */
   int64_t step;             /* ASK */
   int64_t deadline;         /* CALL */
   struct unwanted unwanted; /* conn's lock */
@@ -45,14 +46,16 @@ struct fast_request {
   char data[]; /* the key, or the request; NUL after it */
 };
 
-/* A tensor that the receiver copies, or a block that it uses, until it says DONE. */
+/* A tensor that the receiver copies, a block that it uses, or a part of a window that it copies, until it says DONE. */
+enum held_kind { HELD_LENT, HELD_BLOCK, HELD_WINDOW };
 struct held {
   struct held *next;
   uint64_t id;
   uint8_t flags;
-  struct tensor value; /* of a block: only its type and shape */
-  bool shared;
-  uint64_t offset; /* of the block */
+  struct tensor value; /* of a block, or a window: only its type and shape */
+  enum held_kind kind;
+  int window;
+  uint64_t offset; /* of the block, or the part */
   size_t bytes;
 };
 
@@ -69,11 +72,21 @@ struct sender {
   bool no_remote;                              /* lock */
   bool no_shared;                              /* lock: the receiver cannot map the arena */
   struct fast_arena *arena;                    /* lock */
+  bool no_windows;                             /* lock: the receiver cannot open them */
+  struct fast_windows windows;                 /* lock */
 };
 
 /* Where in a table an id is, which the peer has chosen. */
 static inline size_t fast_bucket(uint64_t id) { return hash_keyed_number(id) >> (64 - FAST_BUCKET_BITS); }
 
+/* Sends a value of the host's memory; may_remote: the receiver may fetch it out of there. */
+void sender_value(struct sender *c, uint64_t id, uint8_t flags, struct tensor *t, bool may_remote);
+/* The same for one of a device's memory (fast_card.c): its reference is taken over. */
+void sender_card_value(struct sender *c, uint64_t id, bool by_window, struct tensor *value);
+/* The receiver cannot open a window: what is in the part comes by way of the host. */
+void sender_card_again(struct sender *c, const struct held *h);
+/* Keeps it for the receiver; false, and it is still the caller's, when the connection is closed. With the lock held. */
+bool sender_hold(struct sender *c, struct held *h);
 /* Answers with an error; s is consumed. */
 void sender_error(struct sender *c, uint64_t id, shoal_status s);
 /* The receiver needs a value no more (DONE), or cannot get at it and asks for it again (RESEND). */

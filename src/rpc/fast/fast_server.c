@@ -117,6 +117,7 @@ static struct fast_request *begin_request(struct sender *c, const struct fast_fr
   ref_init(&r->refs, 2);
   r->id = f->id;
   r->is_call = f->kind == FAST_CALL;
+  r->by_window = f->flags & FAST_BY_WINDOW;
   r->step = (int64_t)f->size;
   if (r->is_call) r->deadline = f->size > INT64_MAX / 2 ? DEADLINE_NEVER : clock_ns() + (int64_t)f->size;
   r->n = f->head;
@@ -189,6 +190,7 @@ static void sender_free(struct fast_conn *base) {
   struct sender *c = (struct sender *)base;
   fast_server_unref(c->server);
   fast_arena_free(c->arena);
+  fast_windows_release(&c->windows);
   pthread_mutex_destroy(&c->lock);
   pthread_cond_destroy(&c->idle);
   free(c);
@@ -223,7 +225,7 @@ static void accept_conn(struct fast_server *s, int fd, bool is_local) {
   struct rpc_address *from = rpc_address_get(rpc_address_number(&peer), rpc_budget(RPC_MAX_HELD_BYTES));
   struct sender *c = mem_zalloc(1, sizeof *c);
   c->server = s;
-  c->no_remote = c->no_shared = !is_local;
+  c->no_remote = c->no_shared = c->no_windows = !is_local;
   ref_take(&s->refs);
   pthread_mutex_init(&c->lock, NULL);
   pthread_cond_init(&c->idle, NULL);

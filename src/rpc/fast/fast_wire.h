@@ -26,9 +26,10 @@ enum fast_kind {
   FAST_RESEND,
   FAST_CALL,
   FAST_RESULT,
-  FAST_SHARED
+  FAST_SHARED,
+  FAST_WINDOW
 };
-enum fast_flags { FAST_DEAD = 1, FAST_ENCODED = 2, FAST_DERIVED = 4, FAST_RESTARTED = 8 };
+enum fast_flags { FAST_DEAD = 1, FAST_ENCODED = 2, FAST_DERIVED = 4, FAST_RESTARTED = 8, FAST_BY_WINDOW = 16 };
 enum { FAST_SECRET = 16, FAST_MAX_HEAD = 1 << 20 };
 
 /* As it is on the wire; see the byte table in fast.h. */

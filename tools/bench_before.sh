@@ -15,6 +15,7 @@ if [ "$(cat build-before/commit 2>/dev/null)" != "$commit" ]; then
   git archive "$commit" | tar x -C "$tree"
   echo "$commit" >build-before/commit
 fi
+cp bench/train_worker.c "$tree/bench/" # the same jobs, of models that it may not have had
 echo "building $(git log -1 --format='%h %s' "$commit") ..."
 cmake -S "$tree" -B build-before/build -G Ninja ${SHOAL_LAUNCHER:+-DCMAKE_C_COMPILER_LAUNCHER=$SHOAL_LAUNCHER} \
   >build-before/log

@@ -50,7 +50,7 @@ static void show(const struct shared_work *w, int64_t k, uint64_t turn) {
   size_t element = w->run->element;
   if (!is_parted(w)) {
     bool silent = w->operation == OPERATION_BROADCAST && w->rank != w->run->request->root;
-    copy(w, to, in_at(w, first), silent ? 0 : m);
+    if (!silent) copy(w, to, in_at(w, first), m); /* who only listens has brought nothing: there is no `in` */
     return;
   }
   for (int r = 0; r < w->size; r++)

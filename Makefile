@@ -93,7 +93,7 @@ bench-before: need-tensorflow all ## small steps and training beside an earlier 
 
 .PHONY: asan tsan fuzz clang
 # The units, and servers under many clients, faults and hostile requests; what needs the library in Python stays out.
-SANITIZED = ^[a-z0-9_]*_test$$|tests/unit/|threads_test|faults_test|cluster/soft_device_test
+SANITIZED = ^[a-z0-9_]*_test$$|tests/unit/|threads_test|faults_test|cluster/soft_device_test|cluster/(rest|serving)_test
 # Where memory is watched, too: clients that mean no good.
 ATTACKED = interop/soft_device_test|cluster/collective_test|http2_test|h2spec_test|budgets_test|codes_test|metadata_test
 asan: need-tensorflow build-asan/build.ninja ## units and servers under AddressSanitizer and UndefinedBehaviorSanitizer

@@ -6,6 +6,7 @@
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,9 +53,10 @@ static shoal_status catch_signals(void) {
   return NULL;
 }
 
+/* By poll(), which a signal ends: ThreadSanitizer runs handlers only after the call that they came in. */
 static void wait_for_signal(void) {
-  unsigned char sig;
-  while (read(signal_pipe[0], &sig, 1) < 0 && errno == EINTR) continue;
+  struct pollfd news = {.fd = signal_pipe[0], .events = POLLIN};
+  while (poll(&news, 1, -1) < 0 && errno == EINTR) continue;
 }
 
 static shoal_status read_batching(const struct serve_flags *f, struct batch_parameters *out) {

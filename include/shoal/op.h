@@ -78,7 +78,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output(shoal_op_run *r, int i, 
 /* Of input j's shape; perhaps in its memory, when nobody else needs it: element k is written after element k of that
  * input was read for the last time. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output_like(shoal_op_run *r, int i, int j, void **data);
-/* Input j itself, without a copy; of the same type. */
+/* Input j itself, without a copy; of the same type. Before another output is made of its memory, by the above. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output_same(shoal_op_run *r, int i, int j);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output_string(shoal_op_run *r, int i, int64_t element,
                                                                const char *data, size_t size);

@@ -208,6 +208,9 @@ shoal_status shoal_op_output_same(shoal_op_run *r, int i, int j) {
   TRY(check_unmade(r, i));
   TRY(check_input(r, j));
   TRY(check_same_type(r, i, j));
+  if (!tensor_valid(input(r, j)))
+    return INVALID("%s: input %d cannot be output %d any more: another output is in its memory",
+                   ctx_of(r)->kernel->op->name, j, i);
   return ctx_forward(ctx_of(r), i, j, NULL);
 }
 

@@ -191,6 +191,48 @@ def mistaken():
                     assert said in str(e), e
 
 
+# An input that is passed on, and whose memory another output may be in.
+BOTH = """#include <shoal/op.h>
+static shoal_status ones(shoal_op_run *r) {
+  void *y;
+  shoal_status e = shoal_op_output_like(r, 0, 0, &y);
+  for (int i = 0; !e && i < 3; i++) ((float *)y)[i] = 1;
+  return e;
+}
+static shoal_status before(shoal_op_run *r, void *state) {
+  shoal_status e = shoal_op_output_same(r, 1, 0);
+  (void)state;
+  return e ? e : ones(r);
+}
+static shoal_status behind(shoal_op_run *r, void *state) {
+  shoal_status e = ones(r);
+  (void)state;
+  return e ? e : shoal_op_output_same(r, 1, 0);
+}
+static const shoal_op_kernel first[] = {{.device = "CPU", .run = before}}, last[] = {{.device = "CPU", .run = behind}};
+static const shoal_op_row rows[] = {
+    {.name = "BothBefore", .in = "x: float", .out = "y: float, z: float", .kernels = first, .n_kernels = 1},
+    {.name = "BothBehind", .in = "x: float", .out = "y: float, z: float", .kernels = last, .n_kernels = 1}};
+SHOAL_OP_LIBRARY(rows);
+"""
+
+
+def passed_on():
+    with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default():
+        path = built(BOTH, os.path.join(folder, "both.so"))
+        with Cluster(flags=[f"--op_library={path}"], worker=["shoal"]) as c, tf.Session(c.target("worker")) as s:
+            x = tf.placeholder(tf.float32, [3])
+            for name in ("BothBefore", "BothBehind"):
+                register(name, ["x: float"], ["y: float", "z: float"])
+            assert [list(v) for v in s.run(added("BothBefore", tf.nn.softplus(x) * x, ""), {x: [0, 0, 0]})] == [
+                [1, 1, 1], [0, 0, 0]]
+            try:
+                s.run(added("BothBehind", tf.nn.softplus(x) * x, ""), {x: [0, 0, 0]})
+                raise AssertionError("an input that is gone was passed on")
+            except tf.errors.InvalidArgumentError as e:
+                assert "input 0 cannot be output 1 any more: another output is in its memory" in str(e), e
+
+
 # What an op's gradient is set to, and what the graph is told.
 WRONG_SLOPES = [
     ("shoal_constant_float(shoal_op_gradient_graph(c), 1)", "the gradient of input 0 has shape [], and the input [3]"),
@@ -244,6 +286,7 @@ static const shoal_op_kernel kernels[] = {{.device = "CPU", .run = nothing}};
 
 TESTS = [("from C, in a process", in_c), ("from TensorFlow's client, and from C, on a cluster", from_tensorflow),
          ("libraries that are refused", refused), ("kernels with mistakes in them", mistaken),
+         ("an input that is passed on", passed_on),
          ("gradients with mistakes in them", wrong_slopes)]
 
 if __name__ == "__main__":

@@ -77,7 +77,8 @@ shoal_status bundle_merge(const char *const *prefixes, int n, const char *merged
                           struct cancel *cancel);
 /* The same, and some tensors get a second name: an entry of the index for the same bytes. */
 struct bundle_alias {
-  const char *name, *alias;
+  const char *name, *slice; /* "" for all of it, else which part, as RestoreV2 has it */
+  const char *alias;
 };
 shoal_status bundle_merge_named(const char *const *prefixes, int n, const char *merged, bool allow_missing,
                                 struct cancel *cancel, const struct bundle_alias *aliases, int n_aliases);

@@ -143,10 +143,28 @@ static shoal_status write_index(struct merge *m, const char *merged) {
   return s;
 }
 
+/* The entry that has the bytes of a tensor, or of a slice of one; NULL: there is none. */
+static const struct bundle_item *find_bytes(const struct merge *m, const struct bundle_alias *a) {
+  const struct bundle_item *it = strmap_get(&m->by_key, a->name), *found = NULL;
+  struct shape full, part;
+  struct slice slice;
+  if (!it || !it->entry.slices.n) return it;
+  shoal_status bad = slice_parse(a->slice, strlen(a->slice), &full, &slice, &part);
+  if (!bad) {
+    struct text key = {0};
+    slice_key(a->name, strlen(a->name), &slice, &key);
+    for (size_t i = 0; i < m->items.n && !found; i++)
+      if (m->items.at[i]->key_n == key.n && !memcmp(m->items.at[i]->key, key.at, key.n)) found = m->items.at[i];
+    text_release(&key);
+  }
+  shoal_status_free(bad);
+  return found;
+}
+
 /* An entry of another name for the same bytes. */
 static shoal_status add_alias(struct merge *m, const struct bundle_alias *a) {
-  struct bundle_item *had = strmap_get(&m->by_key, a->name);
-  if (!had || had->entry.slices.n) return NOT_FOUND("there is no tensor '%s' to be called '%s'", a->name, a->alias);
+  const struct bundle_item *had = find_bytes(m, a);
+  if (!had) return NOT_FOUND("there is no tensor '%s' %s to be called '%s'", a->name, a->slice, a->alias);
   if (strmap_get(&m->by_key, a->alias)) return INVALID("there is a tensor '%s' already", a->alias);
   struct bundle_item *other = mem_zalloc(1, sizeof *other);
   other->key = mem_strdup(a->alias);

@@ -10,8 +10,9 @@
  *   0 the root   1 signatures   2 variables, a list   3 trainable_variables, a list
  *   then the variables, the files, four for each table (itself; create, fill, destroy), two for each signature
  *
- * What has no such form (variables of TensorFlow 1's kind, or in parts; other resources; a main_op that does more than
- * fill tables) leaves a model without objects, which TensorFlow 2 loads by its graph, as one of version 1. */
+ * A partitioned variable is as many as it has parts, each with its own name and shape. What has no such form (variables
+ * of TensorFlow 1's kind, other resources, a main_op that does more than fill tables) leaves a model without objects,
+ * which TensorFlow 2 loads by its graph, as one of version 1. */
 #include "saved_model/objects.h"
 
 #include <stdlib.h>
@@ -93,7 +94,7 @@ static shoal_status check_variables(const struct object_source *from) {
   for (int i = 0; i < from->n_values; i++) {
     const struct saved_value *v = &from->values[i];
     if (variable_is_ref(v->vars[0].handle)) return no_form(v->vars[0].handle.node, "is a reference");
-    if (v->n > 1 || *saved_slice(v)) return no_form(v->vars[0].handle.node, "is a variable in parts");
+    if (v->n > 1) return no_form(v->vars[0].handle.node, "is a piece of a variable that replicas share");
   }
   return NULL;
 }
@@ -373,14 +374,15 @@ static void put_list(struct objects *o, bool trained_alone) {
 
 static void put_variable(struct objects *o, const struct saved_value *v) {
   struct text *t = &o->nodes;
-  struct shape shape = saved_shape(v);
+  struct shape shape = {0};
+  shape.rank = shoal_out_shape(v->vars[0].value, shape.dims);
   size_t node = begin_SavedObjectGraph_nodes(t), at = begin_SavedObject_variable(t);
   put_SavedVariable_dtype(t, (int)shoal_out_dtype(v->vars[0].value));
   size_t dims = begin_SavedVariable_shape(t);
   shape_proto_encode(&shape, t);
   wire_end(t, dims);
   if (is_trained(o, v)) put_SavedVariable_trainable(t, true);
-  put_SavedVariable_name(t, saved_name(v));
+  put_SavedVariable_name(t, v->vars[0].handle.node->name);
   wire_end(t, at);
   wire_end(t, node);
 }

@@ -229,7 +229,7 @@ static shoal_status join(const struct export *e, const char *const parts[2], con
   char **keys = mem_zalloc((size_t)saved->n_values + 1, sizeof *keys);
   for (int i = 0; i < saved->n_values; i++) {
     keys[i] = objects_value_key(i);
-    also[i] = (struct bundle_alias){saved_name(&saved->values[i]), keys[i]};
+    also[i] = (struct bundle_alias){saved_name(&saved->values[i]), saved_slice(&saved->values[i]), keys[i]};
   }
   shoal_status s = bundle_merge_named(parts, 2, prefix, false, NULL, also, saved->n_values);
   for (int i = 0; i < saved->n_values; i++) free(keys[i]);

@@ -3,7 +3,9 @@ TensorFlow's: estimator_tf_test.py.)"""
 # needs: tensorflow
 import ctypes as C
 import glob
+import json
 import os
+import subprocess
 import sys
 import tempfile
 
@@ -26,6 +28,22 @@ def linear(d, **kw):
     o = Canned(LINEAR, d, our_columns(c)[0], classes=2, **kw)
     o.columns = c
     return o
+
+
+OBJECTS = """
+import json, sys
+import tensorflow as tf
+m = tf.saved_model.load(sys.argv[1])
+examples = [bytes.fromhex(x) for x in json.load(sys.stdin)]
+print(json.dumps(m.predict(tf.constant(examples))["probabilities"].numpy().tolist()))
+"""
+
+
+def as_objects(path, examples):
+    """What TensorFlow 2's loader makes of an export, asked by its function."""
+    p = subprocess.run([sys.executable, "-c", OBJECTS, path], input=json.dumps([e.hex() for e in examples]), text=True,
+                       stdout=subprocess.PIPE, check=True)
+    return json.loads(p.stdout)
 
 
 def test_export():
@@ -55,6 +73,8 @@ def test_export():
             sig = m.signature_def["predict"]
             got = s.run({k: v.name for k, v in sig.outputs.items()},
                         {sig.inputs["inputs"].name: [example(i) for i in range(ROWS)]})
+        again = as_objects(path, [example(i) for i in range(ROWS)])
+        np.testing.assert_allclose(again, got["probabilities"], rtol=1e-5)
         with open(words, "w") as f:
             f.write("\n".join(JOBS))
         ours = o.predict(table(FEATURES, TWO, batch=ROWS))[0]

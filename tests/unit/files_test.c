@@ -329,6 +329,44 @@ static void test_slices(void **state) {
   ASSERT_FAILS(slice_parse("x 0,1", 5, &full, &s, &part), SHOAL_INVALID_ARGUMENT, "Non numerical dimension");
 }
 
+/* Second names for tensors, and for parts of one, in the index of a merged checkpoint. */
+static void test_aliases(void **state) {
+  char *from = in_dir("parts"), *to = in_dir("named");
+  const char *specs[] = {"4 2 0,1:-", "4 2 1,3:-"};
+  struct tensor t[3], got;
+  struct bundle_writer w;
+  ASSERT_OK(bundle_writer_open(&w, from));
+  for (int i = 0; i < 3; i++) {
+    struct shape full, part = {.rank = 1, .dims = {5}};
+    struct slice slice;
+    if (i < 2) ASSERT_OK(slice_parse(specs[i], strlen(specs[i]), &full, &slice, &part));
+    ASSERT_OK(tensor_new(&t[i], SHOAL_FLOAT32, &part));
+    for (int64_t k = 0; k < t[i].n; k++) ((float *)t[i].data)[k] = (float)(10 * i + k);
+    if (i < 2) ASSERT_OK(bundle_writer_add_slice(&w, "x", 1, &full, &slice, &t[i]));
+    else ASSERT_OK(bundle_writer_add(&w, "y", 1, &t[i]));
+  }
+  ASSERT_OK(bundle_writer_finish(&w));
+  const struct bundle_alias wrong = {"x", "4 2 0,2:-", "a"};
+  ASSERT_FAILS(bundle_merge_named((const char *[]){from}, 1, to, false, NULL, &wrong, 1), SHOAL_NOT_FOUND, "'x'");
+  const struct bundle_alias also[] = {{"x", specs[0], "a/0"}, {"x", specs[1], "a/1"}, {"y", "", "a/2"}};
+  ASSERT_OK(bundle_merge_named((const char *[]){from}, 1, to, false, NULL, also, 3));
+  struct bundle b;
+  ASSERT_OK(bundle_open(&b, to));
+  for (int i = 0; i < 3; i++) {
+    ASSERT_OK(bundle_read(&b, also[i].alias, 3, &got));
+    assert_int_equal(got.n, t[i].n);
+    assert_memory_equal(got.data, t[i].data, (size_t)t[i].n * sizeof(float));
+    tensor_release(&got);
+  }
+  ASSERT_OK(bundle_read(&b, "x", 1, &got));
+  assert_int_equal(got.n, 8);
+  tensor_release(&got);
+  bundle_close(&b);
+  for (int i = 0; i < 3; i++) tensor_release(&t[i]);
+  free(from);
+  free(to);
+}
+
 static void test_state_file(void **state) {
   struct checkpoint_state s = {.latest = mem_strdup("m-2")}, back;
   vec_push(&s.all, mem_strdup("m-1"));
@@ -386,6 +424,7 @@ int main(void) {
       cmocka_unit_test(test_damaged_records),
       cmocka_unit_test(test_damaged_bundle),
       cmocka_unit_test(test_slices),
+      cmocka_unit_test(test_aliases),
       cmocka_unit_test(test_state_file),
       cmocka_unit_test(test_events),
   };

@@ -20,7 +20,7 @@ product: $(BUILD)/build.ninja ## build the library, the command and the examples
 
 FLAGS_build-asan = -DCMAKE_BUILD_TYPE=Debug -DSHOAL_SANITIZE=address,undefined -DSHOAL_CHECK_LOCKS=ON
 FLAGS_build-tsan = -DCMAKE_BUILD_TYPE=Debug -DSHOAL_SANITIZE=thread
-FLAGS_build-fuzz = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DSHOAL_FUZZ=ON
+FLAGS_build-fuzz = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DSHOAL_FUZZ=ON -DSHOAL_CHECK_LOCKS=ON
 FLAGS_build-clang = -DCMAKE_C_COMPILER=clang
 
 .PHONY: deps deps-all need-packages need-tensorflow

@@ -75,10 +75,14 @@ static const struct lock_kind {
     {"ops/data/readers.c", "r->lock"},
     {"ops/data/multi_device_iterator.c", "m->lock"},
     {"ops/state/lookup.c", "t->lock"},
-    {"runtime/variable.c", "v->lock", true}, /* updates of large variables compute in parallel */
+    {"runtime/variable.c", "v->lock", true},              /* updates of large variables compute in parallel */
+    {"device/soft/soft_variables.c", "open->lock", true}, /* of what stands in for one */
 };
 
-enum { OUTERMOST = -1, INNERMOST = sizeof order / sizeof *order, LOCKS = 1 << 18, DEEPEST = 64 };
+/* Memory's stores: taken as malloc's own are, under whatever lock. (Under a sanitizer they are not used.) */
+static const struct lock_kind memory[] = {{"base/block.c", "lists[c].lock"}, {"tensor/buffer.c", "shared.lock"}};
+
+enum { OUTERMOST = -1, INNERMOST = sizeof order / sizeof *order, MEMORY, LOCKS = 1 << 18, DEEPEST = 64 };
 
 struct lock_entry {
   const void *at;
@@ -116,6 +120,8 @@ static int rank_of(const char *path, struct lock_kind k) {
   if (!after_src(path)) return OUTERMOST;
   for (int i = 0; i < INNERMOST; i++)
     if (!strcmp(order[i].file, k.file) && !strcmp(order[i].name, k.name)) return i;
+  for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+    if (!strcmp(memory[i].file, k.file) && !strcmp(memory[i].name, k.name)) return MEMORY;
   return INNERMOST;
 }
 

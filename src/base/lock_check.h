@@ -1,5 +1,6 @@
-/* The order of locks, checked while a program runs: only in builds with SHOAL_CHECK_LOCKS (`make asan`), into whose
- * files this header is put by the compiler's -include. Elsewhere locks are pthread's own and cost what they cost.
+/* The order of locks, checked while a program runs: only in builds with SHOAL_CHECK_LOCKS (`make asan`, fuzzing),
+ * into whose files this header is put by the compiler's -include. Elsewhere locks are pthread's own and cost what they
+ * cost.
  *
  * A lock is known by the file that makes it, or first takes a static one, and what it is called there. The order is the
  * list in lock_check.c: who holds one may take those that stand after it, and locks that are not in the list, under

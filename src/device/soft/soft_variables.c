@@ -48,8 +48,11 @@ static void enter(struct soft_variables *vars, struct variable *v) {
   vars->all.at[at] = (struct soft_variable){.real = v};
 }
 
+/* Its lock is made anew: a lock of another kind than those of real variables, under which it is taken. */
 static struct variable *stand_in_new(struct variable *v) {
   struct variable *open = variable_new(v->name, v->dtype, &v->shape);
+  pthread_rwlock_destroy(&open->lock);
+  pthread_rwlock_init(&open->lock, NULL);
   open->head.type = v->head.type;
   atomic_store(&open->copy_on_read, atomic_load(&v->copy_on_read));
   if (tensor_valid(&v->value)) soft_open(&v->value, &open->value);

@@ -22,7 +22,7 @@ bool shared_work_joins(enum collective_operation operation, int64_t n, size_t el
 int64_t shared_sums_init(struct shared_work *w) {
   const struct shared_part *last = &w->parts[w->n_parts - 1];
   w->bytes = last->at + last->bytes;
-  w->at_once = w->bytes <= SHARED_AT_ONCE;
+  w->at_once = w->bytes * (size_t)(w->size - 1) <= SHARED_AT_ONCE;
   w->chunks = (int64_t)((w->bytes + SHARED_CHUNK - 1) / SHARED_CHUNK);
   return w->chunks ? w->chunks + (w->at_once ? 1 : 2) : 0;
 }

@@ -6,9 +6,10 @@
  * reads it any more, and an exchange is as many turns as it has chunks, and one or two. A chunk is small enough that
  * it is still in the cache when others read it.
  *
- * All-reduce: of what is small each rank sums everything by itself, straight from all slots. Of what is large each
- * rank sums its piece of a chunk and shows that; in the next turn everybody copies the others'. (Two ranks that sum
- * everything at any size were tried: a turn less, and as long in float32; twice as long in bfloat16 and float16.)
+ * All-reduce: of what is small, by what a rank reads of others, each sums everything by itself, straight from all
+ * slots. Of what is large each rank sums its piece of a chunk and shows that; in the next turn everybody copies the
+ * others'. (Two ranks that sum everything at any size were tried: a turn less, and as long in float32; twice as long in
+ * bfloat16 and float16.)
  *
  * Sums of one exchange stand one behind the other, each from a line of the cache on, and are cut into chunks and pieces
  * as if they were one value: 200 of 4 KB take the turns of one of 800 KB. Each has its own type and arithmetic, and

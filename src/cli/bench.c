@@ -112,12 +112,16 @@ void bench_case_size(struct bench_case *c, int64_t bytes) {
   c->bytes = c->elements * (int64_t)dtype_size(c->dtype);
 }
 
-static shoal_status measure(const struct bench_list *list, struct bench_case c, const char *dtype, bool by_servers) {
+/* hosts: of a cluster that is there; NULL: of this host. */
+static shoal_status measure(const struct bench_list *list, struct bench_case c, const char *dtype, bool by_servers,
+                            const char *hosts) {
   struct bench_servers *servers = NULL;
-  if (by_servers) TRY(bench_servers_start(c.ranks, &servers));
+  if (hosts) TRY(bench_servers_of(hosts, &servers));
+  else if (by_servers) TRY(bench_servers_start(c.ranks, &servers));
+  if (hosts) c.ranks = bench_servers_ranks(servers);
   double *seconds = mem_zalloc((size_t)c.iters, sizeof *seconds);
   shoal_status s = NULL;
-  bench_print_head(&c, by_servers ? "servers of this host" : "processes of this host", dtype);
+  bench_print_head(&c, hosts ? "servers" : by_servers ? "servers of this host" : "processes of this host", dtype);
   for (int i = 0; i < list->n_sizes && !s; i++)
     for (int k = 0; k < list->n_algorithms && !s; k++) {
       bench_case_size(&c, list->sizes[i]);
@@ -154,12 +158,13 @@ static int allreduce(int argc, char **argv) {
   bool by_servers = false;
   struct bench_simulation simulation = {0};
   const char *transport = "memory", *sizes = "4K,64K,1M,16M", *algorithms = "auto", *dtype = "float32";
-  const char *device = "CPU";
+  const char *device = "CPU", *hosts = NULL;
   const struct flag flags[] = {
       {"ranks", "N", "processes (default 2)", .number = &ranks, .min = 1, .max = BENCH_MOST_RANKS},
       {"sizes", "LIST", "bytes of each rank (default 4K,64K,1M,16M)", .text = &sizes},
       {"servers", NULL, "by a graph on servers, many to a step, instead of processes that do nothing else",
        .on = &by_servers},
+      {"worker_hosts", "LIST", "--servers that are there, host:port of each worker: the ranks", .text = &hosts},
       {"transport", "NAME", "without --servers: memory (default), or mpi: under mpirun, which says how many ranks",
        .text = &transport},
       {"algorithm", "LIST",
@@ -181,14 +186,17 @@ static int allreduce(int argc, char **argv) {
        .max = BENCH_MOST_ITERS},
   };
   int code;
-  if (!flags_parse("shoal bench allreduce [--flag=value ...]\n\n"
-                   "The time of an all-reduce among processes of this host, which the command starts and ends.",
-                   flags, COUNT_OF(flags), &argc, argv, &code))
+  if (!flags_parse(
+          "shoal bench allreduce [--flag=value ...]\n\n"
+          "The time of an all-reduce among processes of this host, which the command starts and ends, or among the\n"
+          "servers of a cluster.",
+          flags, COUNT_OF(flags), &argc, argv, &code))
     return code;
   if (argc > 1) {
     fprintf(stderr, "shoal: bench allreduce: what is \"%s\"?\n", argv[1]);
     return EXIT_USAGE;
   }
+  by_servers = by_servers || hosts;
   struct bench_list list = {0};
   struct bench_case c = {.ranks = (int)ranks, .iters = (int)iters, .device = device};
   char *size_items = mem_strdup(sizes), *algorithm_items = mem_strdup(algorithms);
@@ -201,14 +209,14 @@ static int allreduce(int argc, char **argv) {
   if (!s) s = check(&simulation, by_servers, by_mpi, algorithms);
   if (!s && by_mpi) s = bench_mpi(&list, c, dtype);
   else if (!s && simulation.layout) s = bench_simulate(&simulation, &list, c.dtype, dtype);
-  else if (!s) s = measure(&list, c, dtype, by_servers);
+  else if (!s) s = measure(&list, c, dtype, by_servers, hosts);
   free(size_items);
   free(algorithm_items);
   return s ? report(s) : EXIT_OK;
 }
 
 int bench_main(int argc, char **argv) {
-  static const struct subcommand benches[] = {{"allreduce", "among processes of this host", allreduce}};
+  static const struct subcommand benches[] = {{"allreduce", "among processes of this host, or servers", allreduce}};
   for (size_t i = 0; argc > 1 && i < COUNT_OF(benches); i++)
     if (!strcmp(argv[1], benches[i].name)) return benches[i].run(argc - 1, argv + 1);
   bool asked = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));

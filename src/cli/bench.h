@@ -1,7 +1,7 @@
 /* What the files of `shoal bench` share.
  *
  *   bench.c           flags and the table
- *   bench_servers.c   all-reduce by a graph on servers of this host, a process each
+ *   bench_servers.c   all-reduce by a graph on servers of this host, a process each, or of a cluster that is there
  *   bench_memory.c    all-reduce in shared memory, by processes that do nothing else
  *   bench_mpi.c       the same by our programs over OpenMPI's messages, under mpirun
  *   bench_rank.c      one rank of either
@@ -61,6 +61,9 @@ shoal_status bench_memory_run(const struct bench_case *c, double *seconds);
 struct bench_servers;
 /* To be called before this process has any thread. */
 shoal_status bench_servers_start(int ranks, struct bench_servers **out);
+/* Of a cluster whose workers these are. */
+shoal_status bench_servers_of(const char *hosts, struct bench_servers **out);
+int bench_servers_ranks(const struct bench_servers *b);
 shoal_status bench_servers_run(struct bench_servers *b, const struct bench_case *c, double *seconds);
 void bench_servers_stop(struct bench_servers *b);
 

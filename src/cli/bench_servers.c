@@ -1,4 +1,5 @@
-/* A cluster of this host, a server in each process, and a graph with an all-reduce on all of them.
+/* A cluster of this host, a server in each process, or one that is there, and a graph with an all-reduce on all of
+ * them.
  *
  * A step of a cluster costs more than a small all-reduce. So a step has many of them one after another (CHAIN), each of
  * what the last has given: the means of means, which stay what they are, and can be checked. */
@@ -67,6 +68,22 @@ shoal_status bench_servers_start(int ranks, struct bench_servers **out) {
   else *out = b;
   return s;
 }
+
+shoal_status bench_servers_of(const char *hosts, struct bench_servers **out) {
+  size_t first = strcspn(hosts, ",");
+  int ranks = 1;
+  for (const char *at = hosts; *at; at++) ranks += *at == ',';
+  if (!first || ranks > BENCH_MOST_RANKS)
+    return INVALID("--worker_hosts=%s: expected 1 to %d of HOST:PORT, with commas between", hosts, BENCH_MOST_RANKS);
+  struct bench_servers *b = mem_zalloc(1, sizeof *b);
+  b->ranks = ranks;
+  b->target = mem_printf("grpc://%.*s", (int)first, hosts);
+  b->next = (int)(getpid() % 1000000) + 1; /* those of another run are known there */
+  *out = b;
+  return NULL;
+}
+
+int bench_servers_ranks(const struct bench_servers *b) { return b->ranks; }
 
 void bench_servers_stop(struct bench_servers *b) {
   for (int i = 0; i < b->ranks; i++)

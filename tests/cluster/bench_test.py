@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-from cluster import SHOAL, Skip, report
+from cluster import SHOAL, Cluster, Skip, report
 
 
 def bench(*flags, timeout=300):
@@ -44,6 +44,15 @@ def types_and_ranks():
     assert code == 0 and len(rows(out)) == 20, (code, out, err)
 
 
+def over_a_cluster():
+    """On servers that are there, twice: the second finds what the first has left."""
+    with Cluster(worker=["shoal"] * 2) as c:
+        hosts = ",".join(c.lists()["worker"])
+        for sizes in ("4K,64K", "1000"):
+            code, out, err = bench("allreduce", f"--worker_hosts={hosts}", f"--sizes={sizes}", "--iters=2", "--algorithm=auto,tree")
+            assert code == 0 and "among 2 servers," in out and len(rows(out)) == 2 * len(sizes.split(",")), (code, out, err)
+
+
 def nonsense_is_told():
     for flags, told in ((["allreduce", "--ranks=0"], "--ranks=0: expected a number from 1 to"),
                         (["allreduce", "--ranks=65"], "expected a number from 1 to 64"),
@@ -67,6 +76,7 @@ def nonsense_is_told():
                         (["allreduce", "--simulate=4", "--algorithm=bf16"], "messages of bfloat16 are of --servers"),
                         (["allreduce", "--dtype=string"], "expected float32, float64"),
                         (["allreduce", "--iters=0"], "expected a number from 1"),
+                        (["allreduce", "--worker_hosts=,a:1"], "expected 1 to 64 of HOST:PORT"),
                         (["allreduce", "2"], 'what is "2"?'),
                         (["gather"], 'there is no "gather"'), ([], "usage: shoal bench WHAT")):
         code, out, err = bench(*flags)
@@ -117,4 +127,4 @@ def no_memory():
 
 
 if __name__ == "__main__":
-    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (every_algorithm, types_and_ranks, simulated, by_mpi, no_memory, nonsense_is_told)]))
+    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (every_algorithm, types_and_ranks, over_a_cluster, simulated, by_mpi, no_memory, nonsense_is_told)]))

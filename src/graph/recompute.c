@@ -9,8 +9,7 @@
 
 struct recomputed_part {
   size_t from, to;
-  shoal_out arrives;          /* the gradient that came first; node NULL: none did */
-  struct shoal_node *arrived; /* runs when it has */
+  shoal_out arrives; /* the gradient that came first; node NULL: none did */
 };
 
 struct late_input { /* what comes into a part, and the Identity that its copies read */
@@ -97,21 +96,16 @@ static void mark_moves(struct recompute *c, const struct recomputed_part *p, con
 
 typedef VEC(struct late_input) late_inputs;
 
-/* By a node of its own: whoever fuses layers finds values that are read, and none that are waited for. */
-static struct shoal_node *wait_for(struct shoal_graph *g, shoal_out value) {
-  graph_push_colocation(g, value.node);
-  struct shoal_node *n = build_op1(g, "Identity", value).node;
-  graph_pop_colocation(g);
-  return n;
-}
-
+/* The gradient is read beside the value where both are on one device: whoever fuses layers leaves those alone that
+ * others wait for. */
 static shoal_out late(struct recompute *c, const struct recomputed_part *p, late_inputs *all, shoal_out from) {
   for (size_t i = 0; i < all->n; i++)
     if (all->at[i].from.node == from.node && all->at[i].from.index == from.index) return all->at[i].to;
+  bool near = !strcmp(from.node->device, p->arrives.node->device);
   graph_push_colocation(c->g, from.node);
-  struct build b = build_begin(c->g, "Identity", "again");
-  build_in(&b, from);
-  build_control(&b, p->arrived);
+  struct build b = build_begin(c->g, near ? "IdentityN" : "Identity", "again");
+  build_in_list(&b, (shoal_out[]){from, p->arrives}, near ? 2 : 1);
+  if (!near) build_control(&b, p->arrives.node);
   shoal_out to = build_end_out(&b);
   graph_pop_colocation(c->g);
   vec_push(all, (struct late_input){from, to});
@@ -191,10 +185,9 @@ void recompute_apply(struct recompute *c) {
   consumers_release(&users);
   graph_push_scope(c->g, "recomputed");
   for (size_t i = 0; i < c->parts.n && !graph_error(c->g); i++) {
-    struct recomputed_part *p = &c->parts.at[i];
+    const struct recomputed_part *p = &c->parts.at[i];
     late_inputs inputs = {0};
     if (!p->arrives.node) continue;
-    p->arrived = wait_for(c->g, p->arrives);
     mark_wanted(c, (int)i, last, wanted);
     for (size_t id = p->from; id < p->to && !graph_error(c->g); id++)
       if (wanted[id]) copy(c, p, &inputs, c->g->nodes.at[id]);

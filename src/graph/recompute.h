@@ -6,9 +6,9 @@
  * time. The price is that part's arithmetic once more.
  *
  * The copies must not run before the way back has come to the part, nor may one who looks for equal nodes find them:
- * they read what comes in through an Identity that waits for the first gradient to arrive. What has state stays as it
- * is, a draw of random numbers above all, and so does what is made of variables alone, and what the nodes behind the
- * part read, which is there anyway. It is a matter of graphs: TensorFlow's servers run them too. */
+ * they read what comes in through an IdentityN, beside the first gradient to arrive. What has state stays as it is, a
+ * draw of random numbers above all, and so does what is made of variables alone, and what the nodes behind the part
+ * read, which is there anyway. It is a matter of graphs: TensorFlow's servers run them too. */
 #ifndef GRAPH_RECOMPUTE_H
 #define GRAPH_RECOMPUTE_H
 

@@ -398,7 +398,9 @@ def test_tls(folder):
         c = http.client.HTTPSConnection("localhost", port, timeout=cluster.PATIENCE, context=context)
         for values in [1.0, 2.0], many.tolist(), [5.0]:
             c.request("POST", url, json.dumps({"instances": values}))
-            got = json.loads(c.getresponse().read())["predictions"]
+            got = json.loads(c.getresponse().read())
+            assert "predictions" in got, str(got)[:300]
+            got = got["predictions"]
             assert np.array_equal(np.array(got, np.float32), np.array(values, np.float32) / 2 + 2)
         c.close()
 

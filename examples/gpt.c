@@ -161,7 +161,7 @@ static shoal_status train(struct settings *s, const struct tokens *tokens) {
 int main(int argc, char **argv) {
   struct settings s;
   memset(&s, 0, sizeof s);
-  struct gpt2 standard = {6, 6, 384, 256, BYTE_TOKENS, SHOAL_FLOAT32, 0, {NULL, 0}, false};
+  struct gpt2 standard = {6, 6, 384, 256, BYTE_TOKENS, SHOAL_FLOAT32, 0, {NULL, 0}, false, false};
   s.model = standard;
   s.steps.unit = "bytes";
   s.steps.last = 2000;

@@ -66,7 +66,7 @@ static struct training_copy build_training(shoal_graph *g, struct settings *s, s
 
 int main(int argc, char **argv) {
   struct settings s = {0};
-  struct gpt2 standard = {12, 12, 768, 1024, 0, SHOAL_FLOAT32, 0, {NULL, 0}, false};
+  struct gpt2 standard = {12, 12, 768, 1024, 0, SHOAL_FLOAT32, 0, {NULL, 0}, false, false};
   s.model = standard;
   s.steps.unit = "tokens";
   s.steps.last = 100;

@@ -84,7 +84,8 @@ def shrink():
     refs = [x._ref() for x in v]
     with tf.control_dependencies([tf.global_variables_initializer()]):
         done = RAW.SdcaShrinkL1(weights=refs, l1=0.5, l2=2.0)
-    with tf.control_dependencies([done]):
+    # Read where the variables are: to other devices their values are sent as soon as there are any.
+    with tf.control_dependencies([done]), tf.device("/device:CPU:0"):
         return [tf.identity(r) for r in refs]
 
 

@@ -467,8 +467,10 @@ shoal_out build_const(struct shoal_graph *g, const struct tensor *t, const char 
   return build_end_out(&b);
 }
 
-/* Writes v as element i of a numeric tensor. */
-static shoal_status set_number(struct tensor *t, int64_t i, double v, int64_t exact) {
+/* Writes v as element i of a numeric tensor; for types without fractions `whole`, where it is given. */
+static shoal_status set_number(struct tensor *t, int64_t i, double v, const int64_t *whole) {
+  bool fits = v >= -0x1p63 && v < 0x1p63; /* infinities are constants of gradients */
+  int64_t exact = whole ? *whole : fits ? (int64_t)v : 0;
   switch ((shoal_dtype)t->dtype) {
     case SHOAL_FLOAT32: T_DATA(t, float)[i] = (float)v; break;
     case SHOAL_FLOAT64: T_DATA(t, double)[i] = v; break;
@@ -497,7 +499,7 @@ static shoal_out const_numbers(struct shoal_graph *g, shoal_dtype dtype, const i
   shoal_status s = tensor_new_dims(&t, dtype, rank, (int64_t[]){n});
   if (!s) {
     for (int i = 0; i < n && !s; i++)
-      s = set_number(&t, i, reals ? reals[i] : (double)ints[i], ints ? ints[i] : (int64_t)reals[i]);
+      s = set_number(&t, i, reals ? reals[i] : (double)ints[i], ints ? &ints[i] : NULL);
     shoal_out o = s ? (shoal_out){0} : build_const(g, &t, NULL);
     tensor_release(&t);
     if (!s) return o;

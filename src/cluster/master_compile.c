@@ -248,7 +248,7 @@ static void end_folding(void *arg) { cancel_start(&((struct compiling *)arg)->fo
 /* What takes long to compute, or never ends, is left to the steps, which can be cancelled. */
 static shoal_status rewrite(struct compiling *k) {
   enum { FOLDING_MS = 2000 };
-  struct alarm alarm = {0};
+  struct alarm alarm = {NULL};
   cancel_init(&k->folding);
   alarm_set(&alarm, deadline_after_ms(FOLDING_MS), end_folding, k);
   shoal_status s = plan_rewrite_abroad(k->pruned, plan_rewrites_off(k->session->config.said.as_is), evaluate, k);

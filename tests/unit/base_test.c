@@ -230,7 +230,7 @@ static void alarms_ring_in_order(void **state) {
   enum { N = 8 };
   static const int rank[N] = {5, 1, 4, 8, 2, 7, 3, 6}; /* when each is due */
   struct ring rings[N];
-  struct alarm never = {0};
+  struct alarm never = {NULL};
   alarm_clear(&never); /* was never set */
   alarm_set(&never, clock_ns() + (int64_t)3600 * 1000000000, on_ring, NULL);
   struct alarm gate;

@@ -35,8 +35,10 @@ static const struct lock_kind {
   const char *file, *name;
   bool waits; /* one may wait for a condition while it is held */
 } order[] = {
+    {"train/sync_strict_graph.c", "s->strict->lock", true}, /* the chief invites workers, by steps of its own */
     {"train/hooks_common.c", "files.lock"},
     {"data/event_writer.c", "w->lock"},
+    {"runtime/own_ops.c", "lock"}, /* a library's ops are added by one at a time */
     {"cluster/remote_session.c", "s->lock", true}, /* a graph is extended, by a call, for one client at a time */
     {"cluster/master_create.c", "k->lock"},
     {"cluster/master.c", "m->lock"},
@@ -71,7 +73,7 @@ static const struct lock_kind {
     {"ops/state/barrier.c", "b->lock"},
     {"ops/state/queue.c", "q->lock"},
     {"ops/state/batch_queue.c", "q->lock"},
-    {"ops/state/wait_list.c", "l->lock"},
+    {"ops/state/wait_list.c", "l->lock", true}, /* accumulators add large gradients in parallel */
     {"ops/data/readers.c", "r->lock"},
     {"ops/data/multi_device_iterator.c", "m->lock"},
     {"ops/state/lookup.c", "t->lock"},

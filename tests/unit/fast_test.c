@@ -14,10 +14,12 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "device/device.h"
 #include "rpc/loop.h"
 #include "rpc/fast/fast.h"
 #include "rpc/fast/fast_address.h"
 #include "rpc/fast/fast_shared.h"
+#include "rpc/fast/fast_window.h"
 #include "rpc/fast/fast_wire.h"
 #include "rpc/limits.h"
 #include "unit.h"
@@ -40,6 +42,12 @@ static void done(void *arg, shoal_status s, struct tensor *value, bool is_dead) 
   pthread_mutex_unlock(&a->lock);
   if (!s) tensor_release(value);
   shoal_status_free(s);
+}
+
+/* The same of one that the host cannot read. */
+static void done_there(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
+  if (!s) tensor_release(value);
+  done(arg, s, &(struct tensor){0}, is_dead);
 }
 
 static void wait_for(struct answer *a) {
@@ -373,6 +381,52 @@ static void what_is_checked_stays(void **state) {
   }
   part(&p);
   fast_arena_free(arena);
+}
+
+/* A window of the device with 4096 floats in it, of which the peer says what it likes. */
+static shoal_code by_window(struct pair *p, struct device *d, const struct fast_window_place *place, int64_t n) {
+  struct answer a = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
+  assert_true(fast_ask_into(p->client, 1, "key", d, done_there, &a, NULL));
+  struct fast_frame f = {
+      .kind = FAST_WINDOW, .dtype = SHOAL_FLOAT32, .rank = 1, .id = get_ask(p->fd).id, .size = (uint64_t)n * 4};
+  f.head = (uint32_t)(8 + sizeof *place);
+  put(p->fd, &f, sizeof f);
+  put(p->fd, &n, sizeof n);
+  put(p->fd, place, sizeof *place);
+  wait_for(&a);
+  return a.code;
+}
+
+/* How large a window is is known from when it was opened, not from what the peer says afterwards; and one that was not
+ * asked for, as nobody does beyond this host, is not looked at. */
+static void windows_are_as_large_as_they_are(void **state) {
+  enum { N = 4096 };
+  const char *before = getenv("SHOAL_SOFT_GPUS");
+  struct device *d;
+  struct tensor memory;
+  if (!before) setenv("SHOAL_SOFT_GPUS", "1", 1);
+  ASSERT_OK(device_new("GPU", "/job:worker/replica:0/task:0", 0, NULL, &d));
+  struct fast_window_place place = {.size = N * 4};
+  ASSERT_OK(d->type->ops->window_new(d, "a window", N * 4, &memory, &place.handle));
+  d->type->ops->zero(d, &memory);
+  ASSERT_OK(d->type->ops->finish(d));
+  struct pair p = meet(false);
+  assert_int_equal(by_window(&p, d, &place, N), SHOAL_OK);
+  place.offset = N * 4 - 4;
+  assert_int_equal(by_window(&p, d, &place, 1), SHOAL_OK);
+  assert_int_equal(by_window(&p, d, &place, 2), SHOAL_INTERNAL);
+  place.size = (uint64_t)1 << 40; /* of one that is open */
+  assert_int_equal(by_window(&p, d, &place, 2), SHOAL_INTERNAL);
+  place.offset = (uint64_t)1 << 30;
+  assert_int_equal(by_window(&p, d, &place, 1), SHOAL_INTERNAL);
+  part(&p);
+  place = (struct fast_window_place){place.handle, N * 4, 0};
+  p = meet(true);
+  assert_int_equal(by_window(&p, d, &place, N), SHOAL_INTERNAL);
+  part(&p);
+  tensor_release(&memory);
+  device_free(d);
+  if (!before) unsetenv("SHOAL_SOFT_GPUS");
 }
 
 /* A value of a size that goes by shared memory; its memory says when nobody has it any more. */
@@ -845,4 +899,5 @@ RUN_TESTS_WITHIN(network_begins, network_ends, cmocka_unit_test(only_the_peers_m
                  cmocka_unit_test(what_was_copied_is_let_go), cmocka_unit_test(no_descriptors),
                  cmocka_unit_test(bodies_without_room), cmocka_unit_test(each_allocation_fails),
                  cmocka_unit_test(an_id_is_asked_for_once), cmocka_unit_test(handlers_that_go_on),
-                 cmocka_unit_test(handlers_that_wait_keep_nobody), cmocka_unit_test(what_is_checked_stays))
+                 cmocka_unit_test(handlers_that_wait_keep_nobody), cmocka_unit_test(what_is_checked_stays),
+                 cmocka_unit_test(windows_are_as_large_as_they_are))

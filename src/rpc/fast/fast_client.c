@@ -27,7 +27,7 @@ struct fast_call {
   uint64_t id;
   fast_done done;
   void *arg;
-  struct device *to; /* whose memory the value may be in; NULL: the host's */
+  struct device *to; /* into whose memory it was asked for, by a window; NULL: it comes to the host's */
   /* the answer, once it is there */
   struct fast_frame frame;
   struct shape shape;
@@ -293,13 +293,15 @@ static void copied_out(void *arg, shoal_status s) {
 static shoal_status open_window(struct fast_client *c, struct fast_call *w, bool *again) {
   int64_t elements;
   TRY(check_tensor(w, &elements));
-  const struct fast_window_place *p = &w->window;
-  if (!w->to || w->frame.dtype == SHOAL_BOOL || p->offset > p->size || w->frame.size > p->size - p->offset)
-    return INTERNAL("a tensor on the fast path lies outside of its window");
-  *again = !fast_views_find(&c->views, w->to, p, &w->view);
+  if (!w->to || w->frame.dtype == SHOAL_BOOL) return INTERNAL("a tensor on the fast path is in a window unasked");
+  *again = !fast_views_find(&c->views, w->to, &w->window, &w->view);
   if (*again) return NULL;
-  shoal_status s =
-      device_tensor_new(w->to, "a value of another task", (shoal_dtype)w->frame.dtype, &w->shape, &w->value);
+  /* The size is that of the view, whatever the frame says of a window that was opened before. */
+  uint64_t size = (uint64_t)w->view.n, at = w->window.offset;
+  shoal_status s = at > size || w->frame.size > size - at
+                       ? INTERNAL("a tensor on the fast path lies outside of its window")
+                       : device_tensor_new(w->to, "a value of another task", (shoal_dtype)w->frame.dtype, &w->shape,
+                                           &w->value);
   if (s) tensor_release(&w->view);
   return s;
 }
@@ -477,7 +479,8 @@ bool fast_ask(struct fast_client *c, int64_t step, const char *key, fast_done do
 bool fast_ask_into(struct fast_client *c, int64_t step, const char *key, struct device *to, fast_done done, void *arg,
                    struct fast_call **handle) {
   struct fast_frame f = {.kind = FAST_ASK, .size = (uint64_t)step, .head = (uint32_t)strlen(key)};
-  if (to && !c->is_tcp && fast_views_wanted(to)) f.flags = FAST_BY_WINDOW;
+  if (c->is_tcp || !to || !fast_views_wanted(to)) to = NULL;
+  if (to) f.flags = FAST_BY_WINDOW;
   return start(c, f, key, to, done, arg, handle);
 }
 

@@ -188,12 +188,13 @@ static void sender_closed(struct fast_conn *base) {
 
 static void sender_free(struct fast_conn *base) {
   struct sender *c = (struct sender *)base;
-  fast_server_unref(c->server);
+  struct fast_server *s = c->server;
   fast_arena_free(c->arena);
   fast_windows_release(&c->windows);
   pthread_mutex_destroy(&c->lock);
   pthread_cond_destroy(&c->idle);
   free(c);
+  fast_server_unref(s); /* last: who waits for that lets the devices go next */
 }
 
 static const struct fast_conn_ops sender_ops = {

@@ -15,6 +15,7 @@
 #include "device/named.h"
 
 enum { MOST_OF_A_TYPE = 1024 };
+enum { WINDOWS_SHARE = 8 }; /* an eighth of its memory, whoever asks for values */
 
 const struct device_type *device_type_among(const struct device_type *const *types, const char *name) {
   const struct device_type *found = NULL;
@@ -64,6 +65,7 @@ static shoal_status make(const struct device_type *type, const char *task, int o
     return s;
   }
   d->gate = type->host ? NULL : device_gate_new();
+  budget_init(&d->windows, (size_t)d->memory_limit / WINDOWS_SHARE, NULL);
   *out = d;
   return NULL;
 }

@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/budget.h"
 #include "base/device_name.h"
 #include "base/pool.h"
 #include "base/status.h"
@@ -175,6 +176,7 @@ struct device {
   void *impl;                     /* the type's */
   struct device_gate *gate;       /* of steps; NULL: its memory is the host's */
   atomic_bool lost;               /* nothing will run there any more, until the process is started again */
+  struct budget windows;          /* bytes in which other tasks are shown values, of all connections */
   const struct file_roots *files; /* base/file_root.h: what kernels here may open; NULL: anything */
 };
 

@@ -88,20 +88,19 @@ static void came_to_window(void *arg, shoal_status s) {
   answer_free(l);
 }
 
-/* One more window, made without the lock; false: there is none to be had. */
+/* One more window of the size that fast_windows_more said, made without the lock; false: there is none to be had. */
 static bool add_window(struct sender *c, struct device *d, size_t size) {
   struct fast_window w = {.device = d, .size = size};
   shoal_status s = d->type->ops->window_new(d, "values for other tasks", size, &w.memory, &w.handle);
-  bool made = !s, added = false;
+  bool made = !s;
   shoal_status_free(s);
+  if (!made) w.memory = tensor_none();
   pthread_mutex_lock(&c->lock);
-  if (made && fast_windows_more(&c->windows, d, size) == size) {
-    c->windows.at[c->windows.n++] = w;
-    added = true;
-  }
+  bool added = made && c->windows.n < MOST_WINDOWS;
+  if (added) c->windows.at[c->windows.n++] = w;
   c->no_windows |= !made;
   pthread_mutex_unlock(&c->lock);
-  if (made && !added) tensor_release(&w.memory);
+  if (!added) fast_window_release(&w);
   return added;
 }
 

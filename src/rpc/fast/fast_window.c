@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 
-enum { ALIGNED = 256, SHARE = 8 }; /* an eighth of a device's memory for all windows of a connection */
+enum { ALIGNED = 256 };
 static const size_t LEAST = 32 << 20;
 
 /* ---- the sender's ---- */
@@ -28,14 +28,18 @@ void fast_windows_give(struct fast_windows *w, int i) {
   if (--w->at[i].parts == 0) w->at[i].top = 0;
 }
 
-size_t fast_windows_more(const struct fast_windows *w, const struct device *d, size_t bytes) {
-  size_t have = 0, most = (size_t)d->memory_limit / SHARE, size = MAX(bytes, MIN(LEAST, most));
-  for (int i = 0; i < w->n; i++) have += w->at[i].device == d ? w->at[i].size : 0;
-  return w->n < MOST_WINDOWS && have <= most && size <= most - have ? size : 0;
+size_t fast_windows_more(const struct fast_windows *w, struct device *d, size_t bytes) {
+  size_t size = MAX(bytes, MIN(LEAST, d->windows.most));
+  return w->n < MOST_WINDOWS && budget_take(&d->windows, size) ? size : 0;
+}
+
+void fast_window_release(struct fast_window *w) {
+  tensor_release(&w->memory);
+  budget_give(&w->device->windows, w->size);
 }
 
 void fast_windows_release(struct fast_windows *w) {
-  for (int i = 0; i < w->n; i++) tensor_release(&w->at[i].memory);
+  for (int i = 0; i < w->n; i++) fast_window_release(&w->at[i]);
   w->n = 0;
 }
 

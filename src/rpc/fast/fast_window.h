@@ -3,8 +3,8 @@
  * A window is memory of a device that other processes open (device_ops.window_new: CUDA's IPC, sealed memory for the
  * soft device). The sender has some for each connection: a value is copied into a part of one, by the card, and the
  * receiver's card copies it out of there; neither touches the host's memory. A part is used again when the receiver has
- * said DONE. Windows are made as they are needed, up to a share of the device's memory, and go with the connection; so
- * do the receiver's views of them. What finds no room, what is small, and what the receiver cannot open (another host,
+ * said DONE. Windows are made as they are needed, those of all connections up to a share of the device's memory, and
+ * go with the connection; so do the receiver's views of them. What finds no room, what is small, and what the receiver cannot open (another host,
  * another card without a way between them) goes by way of the host, as all else does.
  *
  * To lend the value's own memory would save a copy of some microseconds; but then a variable could not change before
@@ -41,8 +41,10 @@ struct fast_windows {
 /* A part of so many bytes; -1: none has room. */
 int fast_windows_take(struct fast_windows *w, const struct device *d, size_t bytes, uint64_t *offset);
 void fast_windows_give(struct fast_windows *w, int i);
-/* May there be one more, of which size? 0: no. */
-size_t fast_windows_more(const struct fast_windows *w, const struct device *d, size_t bytes);
+/* May there be one more, of which size? 0: no. It is taken from what the device has for all windows. */
+size_t fast_windows_more(const struct fast_windows *w, struct device *d, size_t bytes);
+/* Gives that back, with its memory, if there is any. */
+void fast_window_release(struct fast_window *w);
 void fast_windows_release(struct fast_windows *w);
 
 /* ---- the receiver's ---- */

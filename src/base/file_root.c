@@ -165,14 +165,15 @@ static int take_last(struct path_walk *w) {
 
 static void pop(struct path_walk *w) { close(take_last(w)); }
 
-static bool is_directory(int fd) {
+/* As far as can be told: a file system that has gone says nothing, and whoever opens something there is told so. */
+static bool may_be_directory(int fd) {
   struct stat st;
-  return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+  return fstat(fd, &st) != 0 || S_ISDIR(st.st_mode);
 }
 
 /* fd is the walk's; where there are too many it is closed. What was opened as a link itself is no directory. */
 static shoal_status push(struct path_walk *w, int fd) {
-  INVARIANT(14, is_directory(fd));
+  INVARIANT(14, may_be_directory(fd));
   if (w->stack.n >= SHALLOW && !budget_take(&deep, 1)) {
     close(fd);
     return STATUS(SHOAL_RESOURCE_EXHAUSTED,

@@ -66,7 +66,17 @@ static void fuse(struct rewriting *r, struct shoal_node *gelu, rewrite_nodes *go
   vec_push(gone, product);
 }
 
-/* In the order of the graph: what one node reads has become what it will be before it is looked at. */
+/* Those behind a product, or behind a Reshape of it: the first that can be becomes one with it. */
+static void fuse_behind(struct rewriting *r, const struct shoal_node *n, rewrite_nodes *gone) {
+  FOR_CONSUMERS (u, &r->users, n) {
+    if (u->input != 0) continue;
+    if (op_is(u->node->op, "_ShoalGelu") && !r->o->of_host(u->node)) fuse(r, u->node, gone);
+    else if (op_is(n->op, "_FusedMatMul") && op_is(u->node->op, "Reshape")) fuse_behind(r, u->node, gone);
+  }
+}
+
+/* By the products, in the order of the graph: what one reads, be it another product whose GELU comes later, has become
+ * what it will be before it is looked at. */
 void rewrite_fuse_gelu(struct rewriting *r) {
   rewrite_nodes gone = {0}; /* removed at the end: until then r->users speaks of them */
   if (!r->o->own_ops || !r->o->of_host) return;
@@ -74,7 +84,7 @@ void rewrite_fuse_gelu(struct rewriting *r) {
   struct shoal_node **order = mem_zalloc((size_t)n, sizeof *order);
   shoal_status s = graph_topological_order(r->g, order);
   for (int i = 0; !s && i < n; i++)
-    if (order[i] && op_is(order[i]->op, "_ShoalGelu") && !r->o->of_host(order[i])) fuse(r, order[i], &gone);
+    if (op_is(order[i]->op, "_FusedMatMul")) fuse_behind(r, order[i], &gone);
   shoal_status_free(s);
   free(order);
   for (size_t i = 0; i < gone.n; i++) graph_remove(r->g, gone.at[i]);

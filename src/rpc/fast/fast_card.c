@@ -7,6 +7,7 @@
 #include "rpc/fast/fast_sender.h"
 
 struct card_answer { /* a value on its way out of a card */
+  struct rpc_event again; /* begins it anew */
   struct sender *conn;
   uint64_t id;
   struct tensor from, to; /* from: a reference, but for a part of a window */
@@ -142,12 +143,16 @@ void sender_card_value(struct sender *c, uint64_t id, bool by_window_, struct te
   else by_host(l);
 }
 
+static void begin_again(struct rpc_event *e) { by_host((struct card_answer *)e); }
+
+/* The leader reads the frame that asks for this, and may not wait for the card's gate, nor for pinned memory. */
 void sender_card_again(struct sender *c, const struct held *h) {
   struct card_answer *l = answer_new(c, h->id);
+  l->again = (struct rpc_event){.fn = begin_again, .kind = RPC_EVENT_NEWS};
   l->window = h->window;
   pthread_mutex_lock(&c->lock);
   c->no_windows = true;
   l->from = fast_window_part(&c->windows.at[h->window].memory, h->offset, &h->value);
   pthread_mutex_unlock(&c->lock);
-  by_host(l);
+  rpc_loop_post(&l->again);
 }

@@ -5,6 +5,8 @@ has a key of all that the answers depend on, but for the machine. Who runs the o
 
 Files that cases make for their graphs to read are kept as well, in a folder beside, which the head names.
 """
+import contextlib
+import fcntl
 import glob
 import hashlib
 import importlib.metadata
@@ -24,14 +26,28 @@ def place(path):
     return os.path.join(FOLDER, os.path.basename(path)[:-3] + ".pickle")
 
 
+def digest(path):
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+# As they are when they are imported: a harness at work does not see what is changed under it.
+SHARED = [digest(p) for p in [*(os.path.join(HERE, n + ".py") for n in ("answers", "judge", "oracle")),
+                              *sorted(glob.glob(f"{HERE}/*cases.py"))]]
+
+
 def key(path):
     said = [importlib.metadata.version(m) for m in ("tensorflow", "numpy")]
-    said += [platform.machine(), FOLDER]
-    parts = hashlib.sha256(repr(said).encode())
-    for p in [path, *(os.path.join(HERE, n + ".py") for n in ("answers", "judge", "oracle")), *sorted(glob.glob(f"{HERE}/*cases.py"))]:
-        with open(p, "rb") as f:
-            parts.update(hashlib.sha256(f.read()).digest())
-    return parts.hexdigest()
+    said += [platform.machine(), FOLDER, *SHARED, digest(path)]
+    return hashlib.sha256(repr(said).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def lock():
+    os.makedirs(FOLDER, exist_ok=True)
+    with open(os.path.join(FOLDER, "lock"), "w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        yield
 
 
 def head(path):

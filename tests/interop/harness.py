@@ -107,6 +107,9 @@ def run_case(question, args, keep):
         except Failure as e:
             keep(e)
             raise
+        except Exception:
+            keep(Failure(traceback.format_exc()))  # else nobody would miss the case where answers are taken from
+            raise
         keep(q)
         return judge(q, args.mode)
     except Failure as e:
@@ -144,6 +147,7 @@ class Worker:
 
     def __init__(self, path, args):
         self.path, self.args, self.first, self.buffer, self.current = path, args, 0, b"", None
+        self.done = 0  # how many have a result
         self.start()
 
     def start(self):
@@ -167,6 +171,8 @@ class Worker:
         for line in whole:
             message = json.loads(line)
             self.current = None if "result" in message else message
+            if "result" in message:
+                self.done = message["n"] + 1
             yield message
         if not data:
             yield None
@@ -175,23 +181,31 @@ class Worker:
         """The pipe has ended: True when the file is done, False when a new child goes on after a crash."""
         os.close(self.fd)
         _, status = os.waitpid(self.pid, 0)
-        if self.current is None:
+        if self.current is None and not status:
             return True
         how = f"killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.WEXITSTATUS(status)}"
-        report(self.path, dict(self.current, result="fail", text=f"the process ended: {how}"))
-        self.first, self.current = self.current["n"] + 1, None
+        between = {"n": self.done, "name": f"before case {self.done}"}  # or behind the last: what follows was not run
+        report(self.path, dict(self.current or between, result="fail", text=f"the process ended: {how}"))
+        after = self.current["n"] + 1 if self.current else self.done
+        stuck = after == self.first  # it comes to no case
+        self.first, self.buffer, self.current = after, b"", None
+        if stuck:
+            return True
         self.start()
         return False
 
 
 def ask_first(paths):
-    """In a process of its own, which has no sanitizer in it either."""
-    if not paths:
-        return
-    own = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-    command = [sys.executable, os.path.join(HERE, "harness.py"), "--mode=oracle", "--keep", *paths]
-    done = subprocess.run(command, env=own, check=False, stdout=subprocess.DEVNULL)
-    print(f"# {len(paths)} files were asked of TensorFlow first (exit code {done.returncode})", flush=True)
+    """What is not kept, in a process of its own, which has no sanitizer in it either. One asker at a time: the next finds the
+    answers there, and does not take away the files of those that are in use."""
+    with answers.lock():
+        paths = [f for f in paths if not answers.fresh(f)]
+        if not paths:
+            return
+        own = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+        command = [sys.executable, os.path.join(HERE, "harness.py"), "--mode=oracle", "--keep", *paths]
+        done = subprocess.run(command, env=own, check=False, stdout=subprocess.DEVNULL)
+        print(f"# {len(paths)} files were asked of TensorFlow first (exit code {done.returncode})", flush=True)
 
 
 def main():
@@ -209,7 +223,7 @@ def main():
         parser.error("what is kept is of all cases of a file, and both of comparing and gradients")
     waiting = sorted(args.files or glob.glob(os.path.join(HERE, "ops", "*.py")), reverse=True)
     if args.replay:
-        ask_first([f for f in waiting if not answers.fresh(f)])
+        ask_first(waiting)
         waiting.sort(key=lambda f: os.path.getsize(answers.place(f)) if answers.fresh(f) else 0)  # the longest first
     else:
         import oracle  # before the first fork

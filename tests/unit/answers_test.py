@@ -1,6 +1,8 @@
 """TensorFlow's answers to op cases, kept (tests/interop/answers.py): given again as they were, a Failure as one; those of
-other cases are not used; a child that goes on after a crash leaves a mark where one is missing."""
+other cases are not used; a child that goes on after a crash leaves a mark where one is missing. And the harness' children
+that end without a word are told of, and gone on after."""
 # needs: tensorflow
+import json
 import os
 import sys
 import tempfile
@@ -65,6 +67,41 @@ def test_after_a_crash():
     keep(finish=False)
     keep(before=4)
     refused(kept()[3][2], "ended the process")
+
+
+def children(child):
+    """What a file's run by such children is told as: (name, result) of each."""
+    import harness
+    harness.run_child = child
+    told, w = [], harness.Worker("some.py", None)
+    report = lambda path, m: told.append((m["name"], m["result"]))
+    while True:
+        for m in w.lines():
+            if m is None and w.finish(report):
+                return told
+            if m and "result" in m:
+                report(w.path, m)
+
+
+def say(pipe, n):
+    for more in ({}, {"result": "pass"}):
+        os.write(pipe, (json.dumps({"n": n, "name": f"case {n}", **more}) + "\n").encode())
+
+
+def test_a_child_ends_between_cases():
+    def child(path, args, first, pipe):
+        for n in range(first, 3):
+            say(pipe, n)
+            if n == 1:
+                os._exit(9)
+        os._exit(0)
+    told = children(child)
+    assert told == [("case 0", "pass"), ("case 1", "pass"), ("before case 2", "fail"), ("case 2", "pass")], told
+
+
+def test_a_child_comes_to_no_case():
+    told = children(lambda path, args, first, pipe: os.abort())
+    assert told == [("before case 0", "fail")], told
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #include "cli/literal.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,8 +63,12 @@ static shoal_status number(struct literal *l) {
   bool hex = strstr(digits, "0x") || strstr(digits, "0X");
   double d = strtod(digits, &end);
   bool sound = t.n && !*end && (isdigit((unsigned char)end[-1]) || end[-1] == '.' || hex);
-  if (sound && whole) text_adds(l->out, *digits == '+' ? digits + 1 : digits);
-  else if (sound && hex) text_addf(l->out, "%.0f", d);
+  if (sound && hex) { /* as an integer: a double has not all of its bits */
+    errno = 0;
+    unsigned long long v = strtoull(digits + (*digits == '+' || *digits == '-'), &end, 16);
+    sound = !*end && !errno;
+    if (sound) text_addf(l->out, "%s%llu", *digits == '-' ? "-" : "", v);
+  } else if (sound && whole) text_adds(l->out, *digits == '+' ? digits + 1 : digits);
   else if (sound) text_addf(l->out, "%.17e", d);
   text_release(&t);
   if (sound) return NULL;
@@ -79,23 +84,37 @@ static void put_utf8(struct text *t, unsigned long c) {
     text_addc(t, (char)(0xc0 | c >> 6));
     text_addc(t, (char)(0x80 | (c & 0x3f)));
   } else {
-    text_addc(t, (char)(0xe0 | (c >> 12 & 0xf)));
+    if (c < 0x10000) text_addc(t, (char)(0xe0 | c >> 12));
+    else {
+      text_addc(t, (char)(0xf0 | (c >> 18 & 7)));
+      text_addc(t, (char)(0x80 | (c >> 12 & 0x3f)));
+    }
     text_addc(t, (char)(0x80 | (c >> 6 & 0x3f)));
     text_addc(t, (char)(0x80 | (c & 0x3f)));
   }
 }
 
+/* At most so many digits of a character's number. */
+static unsigned long character(struct literal *l, int base, size_t most) {
+  char digits[9] = {0};
+  for (size_t n = 0; n < most && (base == 16 ? isxdigit((unsigned char)*l->at) : *l->at >= '0' && *l->at <= '7'); n++)
+    digits[n] = *l->at++;
+  return strtoul(digits, NULL, base);
+}
+
 /* What stands behind a backslash; bytes: \xff is a byte, not a character. */
 static void escape(struct literal *l, struct text *t, bool bytes) {
-  static const char names[] = "ntrabfv0", values[] = "\n\t\r\a\b\f\v\0";
+  static const char names[] = "ntrabfv", values[] = "\n\t\r\a\b\f\v";
   char c = *l->at++;
   const char *name = c ? strchr(names, c) : NULL;
   if (name) text_addc(t, values[name - names]);
-  else if (c == 'x' || (c == 'u' && !bytes)) {
-    char digits[5] = {0};
-    size_t most = c == 'x' ? 2 : 4, n = 0;
-    while (n < most && isxdigit((unsigned char)*l->at)) digits[n++] = *l->at++;
-    unsigned long v = strtoul(digits, NULL, 16);
+  else if (c == 'x' || (c >= '0' && c <= '7') || ((c == 'u' || c == 'U') && !bytes)) {
+    if (isdigit((unsigned char)c)) l->at--;
+    unsigned long v = isdigit((unsigned char)c) ? character(l, 8, 3)
+                                                : character(l, 16,
+                                                            c == 'x'   ? 2
+                                                            : c == 'u' ? 4
+                                                                       : 8);
     if (bytes) text_addc(t, (char)v);
     else put_utf8(t, v);
   } else if (strchr("\\'\"", c)) {
@@ -249,14 +268,19 @@ static shoal_status filled(struct literal *l, const char *shape, const char *ele
   return NULL;
 }
 
+/* As many as NumPy makes, which goes by a quotient, at its distance, which is that of the first two. */
 static shoal_status range(struct literal *l, const struct call *c) {
   double v[3];
-  for (int i = 0; i < c->n; i++) v[i] = strtod(text_cstr(&c->args[i]), NULL);
+  for (int i = 0; i < c->n; i++) {
+    char *end;
+    v[i] = strtod(text_cstr(&c->args[i]), &end);
+    if (*end) return wrong(l, "no number in arange");
+  }
   double from = c->n > 1 ? v[0] : 0, to = c->n > 1 ? v[1] : v[0], by = c->n > 2 ? v[2] : 1;
-  if (!(by > 0 || by < 0) || (to - from) / by > MAX_ELEMENTS) return wrong(l, "an array of too many elements");
+  double n = (to - from) / by, apart = from + by - from;
+  if (by == 0 || !(n <= MAX_ELEMENTS)) return wrong(l, "an array of too many elements");
   text_addc(l->out, '[');
-  for (int64_t i = 0; by > 0 ? from + (double)i * by < to : from + (double)i * by > to; i++)
-    text_addf(l->out, "%s%.17g", i ? "," : "", from + (double)i * by);
+  for (int64_t i = 0; (double)i < n; i++) text_addf(l->out, "%s%.17g", i ? "," : "", from + (double)i * apart);
   text_addc(l->out, ']');
   return NULL;
 }

@@ -186,7 +186,8 @@ def test_expressions(folder):
         return saved_model("run", f"--dir={path}", "--tag_set=serve", f"--signature_def={signature}", f"--{flag}={value}",
                            f"--outdir={folder}/out", "--overwrite", code=code)
 
-    for value in ("words=['two', \"w'ho\"];by=[1, 2.5]", "words=('one',);by=[-1e1,+.5]", "words=[b'two'] ;by=(1_0, 0x10)"):
+    for value in ("words=['two', \"w'ho\"];by=[1, 2.5]", "words=('one',);by=[-1e1,+.5]", "words=[b'two'] ;by=(1_0, 0x10)",
+                  r"words=['\164wo', '\U0001F600'];by=[0,-0x1]"):
         ask("input_exprs", value)
         got = outputs(folder, "times")[0]
         theirs("run", f"--dir={path}", "--tag_set=serve", "--signature_def=times", f"--input_exprs={value}",
@@ -194,13 +195,15 @@ def test_expressions(folder):
         assert np.array_equal(got, outputs(folder, "times")[0]), (value, got)
     ask("input_exprs", "words=np.array(['one','two']);by=np.full((2,), 3, dtype=np.float32)")
     assert np.array_equal(outputs(folder, "times")[0], ROWS[1:3] * 3)
-    for value, want in (("np.zeros(2)", [0, 0]), ("np.ones((2,))", [10, 11]), ("np.arange(1, 5, 2)", [10, 33])):
+    for value, want in (("np.zeros(2)", [0, 0]), ("np.ones((2,))", [10, 11]), ("np.arange(1, 5, 2)", [10, 33]),
+                        ("np.arange(1, 1.1, 0.1)", np.float32(np.arange(1, 1.1, 0.1)) * np.float32([10, 11]))):
         ask("input_exprs", f"words=['one'];by={value}")
         assert np.array_equal(outputs(folder, "times")[0], [want])
     for value, said in (("words=open('x')", "a Python literal is expected"), ("words=['a' 'b'];by=1", "no comma"),
                         ("words=[['a'],['b','c']]", "words"), ("words=['x'];by=[1,'a']", "by"), ("words", "KEY=VALUE"),
                         ("words=['x'];by=np.zeros(2);more=1", "has no input 'more'"), ("words=['x", "has no end"),
-                        ("words=" + "[" * 100, "nested"), ("words=['x'];by=np.zeros((100000,100000))", "too many")):
+                        ("words=" + "[" * 100, "nested"), ("words=['x'];by=np.zeros((100000,100000))", "too many"),
+                        ("words=['x'];by=np.arange([2])", "no number")):
         assert said in ask("input_exprs", value, code=2), value
     ask("input_examples", "words=[{'age': [39.5, 1.0], 'job': ['cook', b'\\xff'], 'n': [1, -2]}]", signature="echo")
     example = tf.train.Example.FromString(outputs(folder, "words")[0][0])

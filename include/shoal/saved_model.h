@@ -104,7 +104,8 @@ typedef struct shoal_export_options {
 
 /* Writes a SavedModel with the variables' values of a session as the folder DIR, which must not be there yet, or be
  * empty: it appears whole or not at all. tf.saved_model.load finds variables and functions in it, where all variables
- * are resources, and main_op fills tables alone; else what it makes of a model of version 1. */
+ * are resources, main_op fills tables alone and inputs have keys that Python can call parameters by; else what it makes
+ * of a model of version 1. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_saved_model_save(shoal_graph *g, shoal_session *s, const char *dir,
                                                                const shoal_export_options *options);
 

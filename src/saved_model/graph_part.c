@@ -48,8 +48,6 @@ void graph_part_add_input(struct graph_part *p, shoal_out from, const char *name
   struct text t = {0};
   if (!isalpha((unsigned char)*name)) text_adds(&t, "input_");
   for (; *name; name++) text_addc(&t, isalnum((unsigned char)*name) ? (char)tolower((unsigned char)*name) : '_');
-  for (size_t i = 0; i < p->args.n; i++)
-    if (!strcmp(p->args.at[i].name, text_cstr(&t))) text_addc(&t, '_');
   add_arg(p, from, text_cstr(&t), -1);
   text_release(&t);
 }
@@ -84,9 +82,13 @@ static shoal_status follow_control(struct graph_part *p, struct shoal_node *n, p
   return NULL;
 }
 
-static bool taken(const struct graph_part *p, const char *name) {
+/* Nodes and arguments share their names. */
+static bool taken(const struct graph_part *p, size_t arg) {
+  const char *name = p->args.at[arg].name;
   for (size_t i = 0; i < p->nodes.n; i++)
     if (!strcmp(p->nodes.at[i]->name, name)) return true;
+  for (size_t i = 0; i < p->args.n; i++)
+    if (i != arg && !strcmp(p->args.at[i].name, name)) return true;
   return false;
 }
 
@@ -98,8 +100,8 @@ shoal_status graph_part_find(struct graph_part *p, part_capture capture, void *a
     for (int k = 0; k < n->n_in; k++) TRY(follow(p, n->in[k], capture, arg));
     for (size_t k = 0; k < n->control.n; k++) TRY(follow_control(p, n->control.at[k], capture, arg));
   }
-  for (size_t i = 0; i < p->args.n; i++) /* nodes and arguments share their names */
-    while (taken(p, p->args.at[i].name)) {
+  for (size_t i = p->args.n; i-- > 0;) /* of two that have one name the first keeps it */
+    while (taken(p, i)) {
       char *longer = mem_printf("%s_given", p->args.at[i].name);
       free(p->args.at[i].name);
       p->args.at[i].name = longer;

@@ -11,10 +11,11 @@
  *   then the variables, the files, four for each table (itself; create, fill, destroy), two for each signature
  *
  * A partitioned variable is as many as it has parts, each with its own name and shape. What has no such form (variables
- * of TensorFlow 1's kind, other resources, a main_op that does more than fill tables) leaves a model without objects,
- * which TensorFlow 2 loads by its graph, as one of version 1. */
+ * of TensorFlow 1's kind, other resources, a main_op that does more than fill tables, inputs whose keys cannot be
+ * parameters) leaves a model without objects, which TensorFlow 2 loads by its graph, as one of version 1. */
 #include "saved_model/objects.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,6 +96,45 @@ static shoal_status check_variables(const struct object_source *from) {
     const struct saved_value *v = &from->values[i];
     if (variable_is_ref(v->vars[0].handle)) return no_form(v->vars[0].handle.node, "is a reference");
     if (v->n > 1) return no_form(v->vars[0].handle.node, "is a piece of a variable that replicas share");
+  }
+  return NULL;
+}
+
+/* ---- inputs, which are parameters in Python ---- */
+
+/* As TensorFlow calls them there, whatever a key is. */
+static char *parameter_name(const char *key) {
+  char *name =
+      isalpha((unsigned char)*key) || (unsigned char)*key >= 0x80 ? mem_strdup(key) : mem_printf("arg_%s", key);
+  for (char *at = name; *at; at++)
+    if (!isalnum((unsigned char)*at) && (unsigned char)*at < 0x80) *at = '_';
+  return name;
+}
+
+/* Words of Python's; and self, which TensorFlow takes for a method's object. */
+static bool is_reserved(const char *name) {
+  static const char *const words[] = {"False",  "None",     "True",     "and",    "as",   "assert", "async",  "await",
+                                      "break",  "class",    "continue", "def",    "del",  "elif",   "else",   "except",
+                                      "for",    "finally",  "from",     "global", "if",   "import", "in",     "is",
+                                      "lambda", "nonlocal", "not",      "or",     "pass", "raise",  "return", "self",
+                                      "try",    "while",    "with",     "yield"};
+  for (size_t i = 0; i < COUNT_OF(words); i++)
+    if (!strcmp(words[i], name)) return true;
+  return false;
+}
+
+/* What would be no parameter, or two of one name, would keep TensorFlow from loading the model at all. */
+static shoal_status check_inputs(const shoal_export_signature *s) {
+  for (int i = 0; i < s->n_inputs; i++) {
+    char *name = parameter_name(s->inputs[i].key);
+    bool bad = !*s->inputs[i].key || is_reserved(name);
+    for (int k = 0; k < i && !bad; k++) {
+      char *other = parameter_name(s->inputs[k].key);
+      bad = !strcmp(name, other);
+      free(other);
+    }
+    free(name);
+    if (bad) return UNIMPLEMENTED("input '%s' of a signature has no name as a parameter", s->inputs[i].key);
   }
   return NULL;
 }
@@ -442,6 +482,7 @@ static void encode_checkpoint(const struct object_source *from, struct text *t) 
 static shoal_status make(struct objects *o) {
   const struct object_source *from = o->from;
   TRY(check_variables(from));
+  for (int i = 0; i < from->n_signatures; i++) TRY(check_inputs(&from->signatures[i]));
   for (size_t i = 0; i < from->graph->nodes.n; i++)
     if (from->graph->nodes.at[i] && is_table(from->graph->nodes.at[i])) vec_push(&o->tables, from->graph->nodes.at[i]);
   TRY(find_initial(o));

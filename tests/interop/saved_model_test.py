@@ -293,6 +293,17 @@ def test_without_objects(folder):
 
 
 @in_folder
+def test_keys_that_are_no_parameters(folder):
+    """An input called as a word of Python's: TensorFlow could not load such an object, and there is none."""
+    path = os.path.join(folder, "ours")
+    run(EXPORTER, "save_in", path, vocabulary(folder))
+    assert run(EXPORTER, "ask", path, "two") == "two 2 20 21\n"
+    with tf.compat.v1.Graph().as_default(), tf.compat.v1.Session() as s:
+        meta = tf.compat.v1.saved_model.load(s, ["serve"], path)
+        assert sorted(meta.signature_def["times"].inputs) == ["in", "words"] and not meta.HasField("object_graph_def")
+
+
+@in_folder
 def test_show(folder):
     """Line by line what saved_model_cli prints; all of it but ops and functions."""
     run(EXPORTER, "save", f"{folder}/ours", vocabulary(folder))

@@ -2,6 +2,7 @@
  *
  *   exporter save DIR VOCABULARY     words -> their numbers, and the rows of a matrix that these name
  *   exporter save_ref DIR VOCABULARY     the same with a variable of TensorFlow 1's kind
+ *   exporter save_in DIR VOCABULARY      the same with an input that no parameter of Python's can be called as
  *   exporter ask DIR WORD...         prints number and row of each word, by the signature */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,8 @@ static void check(shoal_status s) {
   exit(1);
 }
 
-static int save(const char *dir, const char *vocabulary, bool ref) {
+/* factor: the key of an input. */
+static int save(const char *dir, const char *vocabulary, bool ref, const char *factor) {
   shoal_graph *g = shoal_graph_new();
   shoal_use_ref_variables(g, ref);
   shoal_out words = shoal_placeholder(g, SHOAL_STRING, SHOAL_SHAPE(-1), "words");
@@ -35,7 +37,7 @@ static int save(const char *dir, const char *vocabulary, bool ref) {
   check(shoal_session_open(g, NULL, &s));
   check(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
   const shoal_export_value in[] = {{"words", words}}, out[] = {{"numbers", numbers}, {"rows", found}};
-  const shoal_export_value two[] = {{"words", words}, {"by", by}}, times[] = {{"times", product}, {"Again!", again}};
+  const shoal_export_value two[] = {{"words", words}, {factor, by}}, times[] = {{"times", product}, {"Again!", again}};
   const shoal_export_value echo[] = {{"words", same}};
   const shoal_export_signature signatures[] = {{NULL, NULL, in, out, 1, 2},
                                                {"number", "own/method", in, out, 1, 1},
@@ -68,8 +70,9 @@ static int ask(const char *dir, char **words, int n) {
 }
 
 int main(int argc, char **argv) {
-  if (argc == 4 && !strcmp(argv[1], "save")) return save(argv[2], argv[3], false);
-  if (argc == 4 && !strcmp(argv[1], "save_ref")) return save(argv[2], argv[3], true);
+  if (argc == 4 && !strcmp(argv[1], "save")) return save(argv[2], argv[3], false, "by");
+  if (argc == 4 && !strcmp(argv[1], "save_ref")) return save(argv[2], argv[3], true, "by");
+  if (argc == 4 && !strcmp(argv[1], "save_in")) return save(argv[2], argv[3], false, "in");
   if (argc > 3 && !strcmp(argv[1], "ask")) return ask(argv[2], argv + 3, argc - 3);
   fprintf(stderr, "usage: exporter save DIR VOCABULARY | exporter ask DIR WORD...\n");
   return 2;

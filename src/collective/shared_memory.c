@@ -29,7 +29,7 @@ uint64_t shared_boot(void) {
   int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
   ssize_t n = fd >= 0 ? read(fd, text, sizeof text) : -1;
   if (fd >= 0) close(fd);
-  atomic_store(&known, n > 0 ? fingerprint64(text, (size_t)n) | 1 : 0);
+  atomic_store(&known, n > 0 ? fingerprint_cat64(fingerprint64(text, (size_t)n), SHARED_FORM) | 1 : 0);
   return atomic_load(&known);
 }
 

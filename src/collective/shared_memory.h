@@ -29,6 +29,7 @@ enum {
   SHARED_RANKS = 64,        /* of a group */
   SHARED_REFUSED = 64,      /* groups that could not be joined: the last ones */
   SHARED_LOST = 1,          /* the key of an area that is nobody's, and not to be used again */
+  SHARED_FORM = 1,          /* another whenever turns change, or what is shown in them: two builds go by messages */
 };
 
 /* Where a home is; boot 0: nowhere. */
@@ -91,7 +92,7 @@ void shared_view_close(struct shared_memory *m);
 /* NULL: it has not come (yet). */
 struct shared_area *shared_view_find(struct shared_memory *m, uint64_t key);
 bool shared_view_refuses(struct shared_memory *m, uint64_t key);
-/* This host since it was started; 0: unknown. */
+/* This host since it was started, for those who share memory in the same form; 0: unknown. */
 uint64_t shared_boot(void);
 
 /* Waits for the area's bell, for so long at most, unless it has rung since it was at `seen`. */

@@ -341,6 +341,7 @@ static void on_gone(void *task) {
   pthread_mutex_lock(&b->lock);
   t->gone = true;
   bool all = t->batch && all_gone(t->batch);
+  if (all) close_batch(b, t->batch); /* who came to it now would be cancelled with it */
   pthread_cond_broadcast(&b->free);
   if (t->batch) pthread_cond_broadcast(&t->batch->over);
   pthread_mutex_unlock(&b->lock);

@@ -26,7 +26,10 @@ static void on_unwanted(void *arg) {
   sem_post(arg);
 }
 
-/* /wait waits until it is released, /hear until nobody wants it; others are answered. */
+enum { MUCH = 32 << 20 };
+
+/* /wait waits until it is released, /hear until nobody wants it, and so does /much, which says more than a socket takes;
+ * others are answered. */
 static void handle(void *arg, const struct http1_request *r, struct http1_answer *a) {
   a->code = 200;
   text_adds(&a->body, r->path);
@@ -35,7 +38,8 @@ static void handle(void *arg, const struct http1_request *r, struct http1_answer
     rpc_loop_hand_over();
     while (sem_wait(&released)) continue;
   }
-  if (strcmp(r->path, "/hear") != 0) return;
+  bool much = !strcmp(r->path, "/much");
+  if (strcmp(r->path, "/hear") != 0 && !much) return;
   sem_t heard;
   sem_init(&heard, 0, 0);
   http1_on_unwanted(r, on_unwanted, &heard);
@@ -44,6 +48,7 @@ static void handle(void *arg, const struct http1_request *r, struct http1_answer
   while (sem_wait(&heard)) continue;
   http1_wanted(r);
   sem_destroy(&heard);
+  for (int i = 0; much && i < MUCH / 1024; i++) text_addf(&a->body, "%1024d", i);
 }
 
 static void refuse(void *arg, int code, const char *words, struct http1_answer *a) {
@@ -150,6 +155,18 @@ static void the_end_waits_so_long(void **state) {
   close(hearing);
   close(idle);
   close(half);
+}
+
+/* An answer that comes after its time, and is not read, keeps nobody waiting. */
+static void the_end_waits_for_no_reader(void **state) {
+  struct http1 *h = start();
+  int fd = dial(http1_port(h), 1);
+  say(fd, "/much");
+  sem_wait(&begun);
+  int64_t began = clock_ns();
+  stop(h, 0);
+  assert_true(clock_ns() - began < 30 * 1000000000ll);
+  close(fd);
 }
 
 struct upload {
@@ -267,7 +284,8 @@ int main(void) {
   sem_init(&released, 0, 0);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_address_has_a_share_of_the_handlers), cmocka_unit_test(a_handler_hears_that_nobody_waits),
-      cmocka_unit_test(the_end_waits_so_long), cmocka_unit_test(large_bodies_wait_for_room),
+      cmocka_unit_test(the_end_waits_so_long), cmocka_unit_test(the_end_waits_for_no_reader),
+      cmocka_unit_test(large_bodies_wait_for_room),
       cmocka_unit_test(idle_ones_make_room_at_the_other_port)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

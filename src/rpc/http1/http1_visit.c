@@ -225,6 +225,10 @@ static void flush(struct visit *v) {
   }
   int64_t now = clock_ns();
   if (written) v->heard = now;
+  if (v->sent < all && v->server->is_late) { /* who does not read does not keep a server that stops */
+    visit_close(v);
+    return;
+  }
   if (v->sent < all) {
     if (written) has_until(v, now + rpc_limit_ns(RPC_UNREAD_TIMEOUT));
     watch_for(v, EPOLLOUT);

@@ -31,6 +31,7 @@ struct rpc_address {
   struct budget connections, calls, held, unread, framing;
   struct rpc_line *requests, *packed; /* of HTTP/1: what waits for its handler; to be inflated first */
   size_t waiting;                     /* room's lock: its requests that wait for room */
+  size_t bodies;                      /* the leader's: its bodies of HTTP/1 that do */
 };
 
 /* The same for all connections of one address, and never 0. */

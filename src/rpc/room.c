@@ -14,8 +14,9 @@
 #include "rpc/limits.h"
 
 /* STREAMS: whose first windows fit in a budget. PASSES: how often others may go before one that does not fit.
- * LATE: ticks in a row that one is found late: a machine that stood still for a while has its chance to go on. */
-enum { STREAMS = 4096, LEAST_WINDOW = 16 << 10, PASSES = 64, LATE = 4 };
+ * LATE: ticks in a row that one is found late: a machine that stood still for a while has its chance to go on. BODIES:
+ * the beginnings of those that are no streams take 1/BODIES of a budget, beside the half that streams' may. */
+enum { STREAMS = 4096, LEAST_WINDOW = 16 << 10, PASSES = 64, LATE = 4, BODIES = 4 };
 static const int64_t TICK_NS = 250000000;
 static const int64_t PAUSE_NS = 1000000000; /* a tick that comes so late tells of a process that stood still */
 
@@ -140,7 +141,13 @@ void room_leave(struct http2 *c, struct http2_stream *s) {
   pthread_mutex_unlock(&room.lock);
 }
 
-void room_wait(struct room_waiter *w) {
+bool room_wait(struct room_waiter *w, struct rpc_address *from) {
+  size_t before = (size_t)atomic_load(&room.others_waiting);
+  if (from->bodies >= from->held.most / BODIES / ROOM_BEGINNING ||
+      before >= from->held.parent->most / BODIES / ROOM_BEGINNING)
+    return false;
+  from->bodies++;
+  w->from = from;
   pthread_mutex_lock(&room.lock);
   if (!room_is_wanted()) set_tick(clock_ns());
   w->next = NULL;
@@ -149,6 +156,7 @@ void room_wait(struct room_waiter *w) {
   room.others_end = &w->next;
   atomic_fetch_add(&room.others_waiting, 1);
   pthread_mutex_unlock(&room.lock);
+  return true;
 }
 
 void room_wait_no_more(struct room_waiter *w) {
@@ -158,6 +166,7 @@ void room_wait_no_more(struct room_waiter *w) {
   if (w->next) w->next->at = w->at;
   else room.others_end = w->at;
   w->at = NULL;
+  w->from->bodies--;
   atomic_fetch_sub(&room.others_waiting, 1);
   clear_tick();
   pthread_mutex_unlock(&room.lock);

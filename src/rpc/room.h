@@ -22,6 +22,7 @@
 
 struct http2;
 struct http2_stream;
+struct rpc_address;
 
 /* The first window of a connection's streams: so small that thousands of them fit in its budgets. */
 size_t room_first_window(const struct http2 *c);
@@ -34,13 +35,17 @@ void room_leave(struct http2 *c, struct http2_stream *s);
 /* Something was given back. From any thread, under any lock. */
 void room_freed(void);
 
-/* Who waits for room and is no stream: a body of HTTP/1, whose sender is held back by not being read. They have what
- * the streams leave, first come, first tried. On the leader alone. */
+/* Who waits for room and is no stream: a body of HTTP/1, whose sender is held back by not being read once
+ * ROOM_BEGINNING bytes of it are here at most. They have what the streams leave, first come, first tried. On the leader
+ * alone. */
+enum { ROOM_BEGINNING = 64 << 10 };
 struct room_waiter {
   bool (*give)(struct room_waiter *w); /* takes the room there is; false: it is not enough */
   struct room_waiter *next, **at;      /* at NULL: it does not wait */
+  struct rpc_address *from;            /* while it waits */
 };
-void room_wait(struct room_waiter *w);
+/* False: too many wait, and what has come of them leaves no room for any. */
+bool room_wait(struct room_waiter *w, struct rpc_address *from);
 /* It does not wait any more, whether or not it did. */
 void room_wait_no_more(struct room_waiter *w);
 /* Does anybody wait? Then who has room has to go on. */

@@ -28,8 +28,8 @@ static void on_unwanted(void *arg) {
 
 enum { MUCH = 32 << 20 };
 
-/* /wait waits until it is released, /hear until nobody wants it, and so does /much, which says more than a socket takes;
- * others are answered. */
+/* /wait waits until it is released, /hear until nobody wants it, and so does /much, which says more than a socket
+ * takes; others are answered. */
 static void handle(void *arg, const struct http1_request *r, struct http1_answer *a) {
   a->code = 200;
   text_adds(&a->body, r->path);
@@ -233,6 +233,52 @@ static void large_bodies_wait_for_room(void **state) {
   rpc_limit_set(RPC_ROOM_TIMEOUT, 0);
 }
 
+/* Of those that wait, the beginnings are here; there is room for them where there is none for a whole one. */
+static void many_bodies_wait_for_room(void **state) {
+  enum { MB = 1 << 20, MANY = 17 };
+  struct upload first, waiting[MANY];
+  rpc_limit_set(RPC_MAX_HELD_BYTES, 6 * MB);
+  struct http1 *h = start();
+  upload(&first, http1_port(h), "/wait", 3 * MB);
+  sem_wait(&begun);
+  for (int i = 0; i < MANY; i++) upload(&waiting[i], http1_port(h), "/now", MB);
+  usleep(200000);
+  sem_post(&released);
+  assert_true(is_answered(&first, 200));
+  for (int i = 0; i < MANY; i++) assert_true(is_answered(&waiting[i], 200));
+  stop(h, 0);
+  assert_int_equal(budget_used(rpc_budget(RPC_MAX_HELD_BYTES)), 0);
+  rpc_limit_set(RPC_MAX_HELD_BYTES, 0);
+}
+
+/* Who has room, and goes on so slowly that those who wait for it would wait in vain, loses it. */
+static void slow_bodies_lose_their_room(void **state) {
+  enum { MB = 1 << 20, STEP = 1 << 10, BEGINNING = 100 << 10 };
+  static char bytes[BEGINNING];
+  struct upload second;
+  rpc_limit_set(RPC_MAX_HELD_BYTES, 6 * MB);
+  rpc_limit_set(RPC_ROOM_TIMEOUT, 30);
+  rpc_limit_set(RPC_STALL_TIMEOUT, 1);
+  struct http1 *h = start();
+  int fd = dial(http1_port(h), 1);
+  int n = snprintf(bytes, sizeof bytes, "POST /now HTTP/1.1\r\nContent-Length: %d\r\n\r\n", 3 * MB);
+  assert_int_equal(write(fd, bytes, (size_t)n), n);
+  assert_int_equal(write(fd, bytes, BEGINNING), BEGINNING);
+  usleep(200000);
+  upload(&second, http1_port(h), "/now", 2 * MB);
+  for (int i = 0; i < 100 && recv(fd, bytes, 1, MSG_DONTWAIT | MSG_PEEK) < 0; i++) {
+    send(fd, bytes, STEP, MSG_NOSIGNAL);
+    usleep(100000);
+  }
+  assert_true(hears(fd, 408));
+  assert_true(is_answered(&second, 200));
+  close(fd);
+  stop(h, 0);
+  rpc_limit_set(RPC_MAX_HELD_BYTES, 0);
+  rpc_limit_set(RPC_ROOM_TIMEOUT, 0);
+  rpc_limit_set(RPC_STALL_TIMEOUT, 0);
+}
+
 static void echo(struct rpc_call *c, void *arg) { rpc_call_reply(c, NULL); }
 
 /* Until somebody has been idle for long enough to make room. */
@@ -282,10 +328,13 @@ static void idle_ones_make_room_at_the_other_port(void **state) {
 int main(void) {
   sem_init(&begun, 0, 0);
   sem_init(&released, 0, 0);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_address_has_a_share_of_the_handlers), cmocka_unit_test(a_handler_hears_that_nobody_waits),
-      cmocka_unit_test(the_end_waits_so_long), cmocka_unit_test(the_end_waits_for_no_reader),
-      cmocka_unit_test(large_bodies_wait_for_room),
-      cmocka_unit_test(idle_ones_make_room_at_the_other_port)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(an_address_has_a_share_of_the_handlers),
+                                     cmocka_unit_test(a_handler_hears_that_nobody_waits),
+                                     cmocka_unit_test(the_end_waits_so_long),
+                                     cmocka_unit_test(the_end_waits_for_no_reader),
+                                     cmocka_unit_test(large_bodies_wait_for_room),
+                                     cmocka_unit_test(many_bodies_wait_for_room),
+                                     cmocka_unit_test(slow_bodies_lose_their_room),
+                                     cmocka_unit_test(idle_ones_make_room_at_the_other_port)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,8 @@
 #include "rpc/room.h"
 
 /* LAST_MS: for the client to close, after its last answer. SLOWEST: bytes a second of a body that has had its time.
- * SMALL: of an answer, what everybody may have, whatever others have not read; of a body, what is worked on at once.
+ * SMALL: of an answer, what everybody may have, whatever others have not read; of a body, what is read through by who
+ * leads.
  * CHUNKED: read at once of a body whose end is not known, so that little comes behind it. */
 enum {
   READ = 64 << 10,
@@ -62,19 +63,31 @@ static int64_t body_until(const struct visit *v) {
   return MIN(v->heard, slow) + rpc_limit_ns(RPC_REQUEST_TIMEOUT);
 }
 
+/* While others wait for room, one that has it goes on as a stream has to (is_late() in room.c). */
+static int64_t roomy_until(const struct visit *v) {
+  double came = (double)v->body.size / (double)v->request.length;
+  int64_t slow = v->began + (int64_t)(came * (double)rpc_limit_ns(RPC_ROOM_TIMEOUT));
+  return MIN(v->heard, slow) + rpc_limit_ns(RPC_STALL_TIMEOUT);
+}
+
 static void on_late(struct rpc_timer *t) {
   struct visit *v = (struct visit *)((char *)t - offsetof(struct visit, timer));
   int64_t now = clock_ns(), late = now - v->due;
   v->due = 0;
   if (v->closed || v->state == VISIT_WORK) return;
-  if (late > SECOND) v->until += late; /* this process stood still: nobody was slow in that time */
+  if (late > SECOND) { /* this process stood still: nobody was slow in that time */
+    v->until += late;
+    v->began += late;
+  }
   if (v->room.at && now >= v->until) {
     refused(v, 503, "there is no room for the request beside those that are held (--max_held_bytes, --room_timeout)");
     return;
   }
-  if (v->roomy && v->state == VISIT_BODY && !room_is_wanted()) v->until = MAX(v->until, body_until(v));
+  bool has_room = v->roomy && v->state == VISIT_BODY, others_wait = has_room && room_is_wanted();
+  if (has_room && !others_wait) v->until = MAX(v->until, body_until(v));
   if (now >= v->until) {
-    visit_close(v);
+    if (others_wait) refused(v, 408, "the rest of the request did not come, and others wait for its room");
+    else visit_close(v);
     return;
   }
   v->due = v->until;
@@ -392,11 +405,12 @@ static void hand_over(struct visit *v) {
 
 /* ---- requests ---- */
 
-/* A body goes on. One that has all the room it needs is not silent for long while others wait for theirs. */
+/* A body goes on. One that has all the room it needs is neither silent for long nor slow while others wait for theirs.
+ */
 static void hear_body(struct visit *v) {
   v->heard = clock_ns();
-  int64_t stall = v->heard + rpc_limit_ns(RPC_STALL_TIMEOUT), until = body_until(v);
-  has_until(v, v->roomy ? MIN(stall, until) : until);
+  int64_t until = v->roomy ? MIN(roomy_until(v), body_until(v)) : body_until(v);
+  has_until(v, MAX(until, v->heard)); /* a timer that is set for the past would seem to come late */
 }
 
 static bool give_room(struct room_waiter *w) {
@@ -421,14 +435,17 @@ static bool room_can_come(const struct visit *v, size_t n) {
  * half bodies holds all that there is and waits for more. False: it was refused. */
 static bool ask_for_room(struct visit *v) {
   size_t n = v->request.length > 0 ? (size_t)v->request.length : 0;
-  if (v->roomy || v->room.at || n <= SMALL || v->body.size < SMALL / 2) return true;
+  if (v->roomy || v->room.at || n <= ROOM_BEGINNING || v->body.size < ROOM_BEGINNING / 2) return true;
   if (!room_can_come(v, n)) {
     refused(v, 503, "there is no room for a request of this size (--max_held_bytes, --max_connection_held_bytes)");
     return false;
   }
   if (give_room(&v->room)) return true;
+  if (!room_wait(&v->room, v->from)) {
+    refused(v, 503, "too many requests wait for room for theirs (--max_held_bytes)");
+    return false;
+  }
   watch_for(v, 0);
-  room_wait(&v->room);
   has_until(v, clock_ns() + rpc_limit_ns(RPC_ROOM_TIMEOUT));
   return true;
 }
@@ -436,6 +453,8 @@ static bool ask_for_room(struct visit *v) {
 /* More of a body; false: it was refused. */
 static bool add_body(struct visit *v, const char *at, size_t n) {
   size_t most = v->request.length >= 0 ? (size_t)v->request.length : v->server->o.max_body;
+  /* What comes before it asks for room is as little as a small one, and is taken where they are. */
+  if (v->request.length >= 0 && !v->roomy) most = MIN(most, MAX((size_t)ROOM_BEGINNING, v->body.size + n));
   if (v->body.size + n > v->server->o.max_body) {
     refused(v, 413, "the request is too large (--rest_api_max_request_bytes)");
     return false;
@@ -537,7 +556,8 @@ static size_t wanted(const struct visit *v) {
   if (v->state == VISIT_HEAD) return HTTP1_HEAD - MIN(v->in.n, (size_t)HTTP1_HEAD - 1);
   if (v->state != VISIT_BODY) return READ;
   if (v->request.length < 0) return CHUNKED;
-  size_t most = v->roomy ? READ : SMALL - MIN(v->body.size, (size_t)SMALL / 2); /* up to where it asks for room */
+  size_t half = ROOM_BEGINNING / 2,
+         most = v->roomy ? READ : ROOM_BEGINNING - MIN(v->body.size, half); /* then it asks */
   return MIN(most, (size_t)v->request.length - v->body.size);
 }
 

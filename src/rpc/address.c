@@ -39,23 +39,43 @@ static struct rpc_address **find(uint64_t number, const struct budget *held) {
   return at;
 }
 
-static void share(struct budget *b, struct budget *of) { budget_init(b, rpc_address_share(of->most), of); }
+/* A share of the process's; whole: what the address has of that already. */
+static void share(struct budget *b, struct budget *of, struct budget *whole) {
+  budget_init(b, rpc_address_share(of->most), whole ? whole : of);
+}
+
+static struct rpc_address *make(uint64_t number, struct budget *held, struct rpc_address *whole) {
+  struct rpc_address *a = mem_zalloc(1, sizeof *a);
+  ref_init(&a->refs, 1);
+  a->number = number;
+  a->whole = whole;
+  budget_init(&a->connections, (size_t)rpc_limit(RPC_MAX_ADDRESS_CONNECTIONS),
+              whole ? &whole->connections : rpc_budget(RPC_MAX_CONNECTIONS));
+  share(&a->calls, rpc_budget(RPC_MAX_CALLS), whole ? &whole->calls : NULL);
+  share(&a->held, held, NULL);
+  share(&a->unread, rpc_budget(RPC_MAX_UNREAD_BYTES), whole ? &whole->unread : NULL);
+  share(&a->framing, rpc_budget(RPC_MAX_FRAMING_BYTES), whole ? &whole->framing : NULL);
+  a->requests = rpc_line_new((int)rpc_limit(RPC_MAX_HTTP_HANDLERS));
+  a->packed = rpc_line_new(0);
+  return a;
+}
+
+/* Call with the lock held. */
+static struct rpc_address *get(uint64_t number, struct budget *held) {
+  struct rpc_address *a = *find(number, held);
+  if (a) {
+    ref_take(&a->refs);
+    return a;
+  }
+  struct budget *all = rpc_budget(RPC_MAX_HELD_BYTES);
+  a = make(number, held, held == all ? NULL : get(number, all));
+  *find(number, held) = a;
+  return a;
+}
 
 struct rpc_address *rpc_address_get(uint64_t number, struct budget *held) {
   pthread_mutex_lock(&table.lock);
-  struct rpc_address **at = find(number, held), *a = *at;
-  if (!a) {
-    *at = a = mem_zalloc(1, sizeof *a);
-    ref_init(&a->refs, 1);
-    a->number = number;
-    budget_init(&a->connections, (size_t)rpc_limit(RPC_MAX_ADDRESS_CONNECTIONS), rpc_budget(RPC_MAX_CONNECTIONS));
-    share(&a->calls, rpc_budget(RPC_MAX_CALLS));
-    share(&a->held, held);
-    share(&a->unread, rpc_budget(RPC_MAX_UNREAD_BYTES));
-    share(&a->framing, rpc_budget(RPC_MAX_FRAMING_BYTES));
-    a->requests = rpc_line_new((int)rpc_limit(RPC_MAX_HTTP_HANDLERS));
-    a->packed = rpc_line_new(0);
-  } else ref_take(&a->refs);
+  struct rpc_address *a = get(number, held);
   pthread_mutex_unlock(&table.lock);
   return a;
 }
@@ -72,5 +92,6 @@ void rpc_address_unref(struct rpc_address *a) {
   if (!last) return;
   rpc_line_free(a->requests);
   rpc_line_free(a->packed);
+  rpc_address_unref(a->whole);
   free(a);
 }

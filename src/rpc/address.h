@@ -6,8 +6,9 @@
  * says). Flags for each were rejected: who has all clients behind one address, a tunnel's or a gateway's, gives the
  * process more. What counts as an address: one of IPv4, or all of IPv6 that share their first half, which is what one
  * machine is given. All that come to the fast path's Unix socket are one. Where a server may hold as much as the
- * process, which is so unless --max_request_bytes or a large memory leaves it less, an address has one share of gRPC
- * and the fast path together; else one of each. Requests of HTTP/1 stand in one line for each address, as the calls of
+ * process, which is so unless --max_request_bytes leaves it less, an address has one share of what is held of gRPC,
+ * REST and the fast path together; else one of its own of gRPC. Of all else it has one share, by whichever port it
+ * comes. Requests of HTTP/1 stand in one line for each address, as the calls of
  * a connection of HTTP/2 do. */
 #ifndef RPC_ADDRESS_H
 #define RPC_ADDRESS_H
@@ -28,6 +29,7 @@ struct rpc_address {
   struct rpc_address *next; /* the table's lock */
   struct ref refs;          /* taken and dropped with the table's lock held */
   uint64_t number;
+  struct rpc_address *whole; /* of one whose held is a server's own: what it has of the process; a reference. Or NULL */
   struct budget connections, calls, held, unread, framing;
   struct rpc_line *requests, *packed; /* of HTTP/1: what waits for its handler; to be inflated first */
   size_t waiting;                     /* room's lock: its requests that wait for room */

@@ -54,7 +54,8 @@ void door_free_descriptors(void) {
 
 bool door_lets_in(struct rpc_address *from, const struct sockaddr_storage *peer) {
   if (budget_take(&from->connections, 1)) return true;
-  bool share = budget_used(&from->connections) >= from->connections.most;
+  const struct budget *of = from->whole ? &from->whole->connections : &from->connections;
+  bool share = budget_used(of) >= of->most;
   if (end_an_idle_one(share ? from : NULL)) { /* which counts until it is gone */
     budget_force(&from->connections, 1);
     return true;

@@ -18,7 +18,7 @@
  * make room for new ones. */
 enum { DOOR_IDLE_S = 10, DOOR_GREETING_S = 1 };
 
-/* A server's connections. of: of an address; NULL: of all. */
+/* A server's connections. of: of an address, by its number; NULL: of all. */
 struct door {
   /* For how long one has been idle beyond what it may, the longest; negative: none has. */
   int64_t (*longest)(struct door *d, const struct rpc_address *of);

@@ -472,7 +472,7 @@ static int64_t find_idle(struct rpc_server *s, const struct rpc_address *of, str
   pthread_mutex_lock(&s->lock);
   for (size_t i = 0; i < s->conns.n; i++) {
     int64_t ns = idle_for(s->conns.at[i], now);
-    if (ns <= longest || (of && s->conns.at[i]->address != of)) continue;
+    if (ns <= longest || (of && s->conns.at[i]->address->number != of->number)) continue;
     found = s->conns.at[i];
     longest = ns;
   }

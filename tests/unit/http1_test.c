@@ -325,6 +325,34 @@ static void idle_ones_make_room_at_the_other_port(void **state) {
   rpc_limit_set(RPC_MAX_ADDRESS_CONNECTIONS, 0);
 }
 
+/* A server of gRPC that may hold less than the process: who comes by both ports has one share of the connections. */
+static void an_address_has_one_share_of_both_ports(void **state) {
+  enum { MOST = 8, SHARE = 4 };
+  static const struct rpc_method methods[] = {{"/t/Echo", echo}};
+  struct rpc_server *s;
+  int busy[SHARE];
+  rpc_limit_set(RPC_MAX_CONNECTIONS, MOST);
+  rpc_limit_set(RPC_MAX_ADDRESS_CONNECTIONS, SHARE);
+  ASSERT_OK(rpc_server_start(
+      &(struct rpc_server_options){.methods = methods, .n_methods = 1, .max_request_bytes = 1 << 20}, &s));
+  rpc_server_accept(s);
+  struct http1 *h = start();
+  for (int i = 0; i < SHARE; i++) say(busy[i] = dial(http1_port(h), 1), "/wait");
+  for (int i = 0; i < SHARE; i++) sem_wait(&begun);
+  assert_false(is_called(rpc_server_port(s), 1));
+  assert_true(is_asked(http1_port(h), 2));
+  for (int i = 0; i < SHARE; i++) sem_post(&released);
+  for (int i = 0; i < SHARE; i++) {
+    assert_true(hears(busy[i], 200));
+    close(busy[i]);
+  }
+  until(is_called, rpc_server_port(s));
+  stop(h, 0);
+  rpc_server_stop(s, 0);
+  rpc_limit_set(RPC_MAX_CONNECTIONS, 0);
+  rpc_limit_set(RPC_MAX_ADDRESS_CONNECTIONS, 0);
+}
+
 int main(void) {
   sem_init(&begun, 0, 0);
   sem_init(&released, 0, 0);
@@ -335,6 +363,7 @@ int main(void) {
                                      cmocka_unit_test(large_bodies_wait_for_room),
                                      cmocka_unit_test(many_bodies_wait_for_room),
                                      cmocka_unit_test(slow_bodies_lose_their_room),
-                                     cmocka_unit_test(idle_ones_make_room_at_the_other_port)};
+                                     cmocka_unit_test(idle_ones_make_room_at_the_other_port),
+                                     cmocka_unit_test(an_address_has_one_share_of_both_ports)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,7 +57,7 @@ static struct visit *find_idle(const struct http1 *h, const struct rpc_address *
   *longest = -1;
   for (size_t i = 0; i < h->visits.n; i++) {
     int64_t ns = visit_idle_for(h->visits.at[i], now);
-    if (ns <= *longest || (of && h->visits.at[i]->from != of)) continue;
+    if (ns <= *longest || (of && h->visits.at[i]->from->number != of->number)) continue;
     found = h->visits.at[i];
     *longest = ns;
   }

@@ -458,6 +458,7 @@ static bool may_be_ended(const struct http2 *c) { return !atomic_load(&c->begun)
 /* For how long nothing has been done for a connection, beyond what it may take to get there; negative: not yet. */
 static int64_t idle_for(struct http2 *c, int64_t now) {
   const int64_t second = 1000000000;
+  if (atomic_load(&c->ended)) return -1; /* it makes room already, for another */
   int64_t quiet = atomic_load_explicit(&c->quiet_since, memory_order_relaxed);
   if (quiet) return now - quiet - DOOR_IDLE_S * second;
   if (!atomic_load(&c->greeted)) return now - c->made - DOOR_GREETING_S * second;

@@ -153,6 +153,7 @@ void http2_end(struct http2 *c, const char *why) {
 void http2_kill(struct http2 *c, const char *why) {
   if (c->dead) return;
   c->dead = c->draining = true;
+  atomic_store(&c->ended, true);
   text_adds(&c->error, why);
   for (struct http2_stream *s; (s = c->first);) {
     http2_remove(c, s);

@@ -120,6 +120,7 @@ struct http2 {
   atomic_int begun;                   /* the server's: of these, with all of their request here */
   atomic_llong quiet_since;           /* without streams; 0: with some */
   atomic_bool greeted;                /* its state is HTTP2_OPEN */
+  atomic_bool ended;                  /* it is dead: for those who ask without the lock */
   atomic_llong heard;                 /* when the last byte came */
   atomic_int opened;                  /* the server's: what calls opened here, less what they closed */
   atomic_int_fast64_t last_used;      /* the server's: when a call last worked with it; 0: never */

@@ -112,6 +112,8 @@ static void heads_are_read_or_refused(void **state) {
                {"GET / HTTP/3\r\n\r\n", 505},
                {"GET /\r\n\r\n", 400},
                {"G@T / HTTP/1.1\r\n\r\n", 400},
+               {"GET /\xc3\xa9 HTTP/1.1\r\n\r\n", 400}, /* whether or not char has a sign */
+               {"GET /\x7f HTTP/1.1\r\n\r\n", 400},
                {"POST / HTTP/1.1\r\nContent-Length: 1\r\ncontent-length: 1\r\n\r\n", 200},
                {"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400},
                {"POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\n", 400},

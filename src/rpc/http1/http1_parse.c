@@ -32,7 +32,7 @@ static int read_request_line(struct chars line, struct http1_head *out) {
   for (const char *p = line.at; p < sp; p++)
     if (!is_token(*p)) return BAD;
   for (const char *p = sp + 1; p < second; p++)
-    if (*p <= 0x20 || *p == 0x7f) return BAD;
+    if ((unsigned char)*p <= 0x20 || (unsigned char)*p >= 0x7f) return BAD;
   struct chars version = {second + 1, (size_t)(end - second - 1)};
   bool one = slice_is(version, "HTTP/1.1");
   if (!one && !slice_is(version, "HTTP/1.0"))

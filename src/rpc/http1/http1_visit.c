@@ -115,7 +115,7 @@ int64_t visit_idle_for(const struct visit *v, int64_t now) {
     case VISIT_LAST: return now - v->heard;
     default: break;
   }
-  return v->greeted && !v->in.n ? now - v->heard - DOOR_IDLE_S * SECOND : now - v->made - DOOR_GREETING_S * SECOND;
+  return v->greeted ? now - v->heard - DOOR_IDLE_S * SECOND : now - v->made - DOOR_GREETING_S * SECOND;
 }
 
 /* ---- watching ---- */
@@ -573,7 +573,10 @@ static void read_some(struct visit *v) {
     size_t taken = take_body(v, scratch, (size_t)n);
     if (taken != SIZE_MAX && taken < (size_t)n) text_add(&v->in, scratch + taken, (size_t)n - taken);
   } else {
-    if (!v->in.n && v->state == VISIT_HEAD) has_until(v, clock_ns() + rpc_limit_ns(RPC_GREETING_TIMEOUT));
+    if (!v->in.n && v->state == VISIT_HEAD) {
+      v->heard = clock_ns();
+      has_until(v, v->heard + rpc_limit_ns(RPC_GREETING_TIMEOUT));
+    }
     text_add(&v->in, scratch, (size_t)n);
     go_on_with_rest(v);
   }

@@ -131,13 +131,15 @@ shoal_status json_read_examples(json_value document, const struct unpack_room *r
 
 /* ---- answers ---- */
 
-static void write_classes(const struct query *q, int64_t row, struct text *out) {
+static shoal_status write_classes(const struct query *q, struct json_room *room, int64_t row, struct text *out) {
+  enum { MOST = 6 }; /* characters that a byte becomes */
   const shoal_tensor *classes = inference_classes(q), *scores = inference_scores(q);
   int64_t n = (classes ? classes : scores)->t.dims[1];
   text_addc(out, '[');
   for (int64_t i = 0; i < n; i++) {
     const struct str *label = classes ? &T_DATA(&classes->t, struct str)[row * n + i] : NULL;
     struct text shown = {0};
+    TRY(json_room_for(room, out, label ? label->size * MOST : 0));
     if (label) text_add_utf8(&shown, str_data(label), label->size);
     text_adds(out, i ? ", [" : "[");
     json_write_string(out, text_cstr(&shown), shown.n);
@@ -147,6 +149,7 @@ static void write_classes(const struct query *q, int64_t row, struct text *out) 
     text_release(&shown);
   }
   text_addc(out, ']');
+  return NULL;
 }
 
 shoal_status json_write_inference(const struct query *q, enum inference kind, struct text *out) {
@@ -156,7 +159,7 @@ shoal_status json_write_inference(const struct query *q, enum inference kind, st
   for (int64_t i = 0; i < t->dims[0]; i++) {
     TRY(json_room_for(&room, out, 0));
     if (i) text_adds(out, ", ");
-    if (kind == INFERENCE_CLASSIFY) write_classes(q, i, out);
+    if (kind == INFERENCE_CLASSIFY) TRY(write_classes(q, &room, i, out));
     else json_write_float(out, T_DATA(t, float)[i]);
   }
   text_adds(out, "\n    ]\n}");

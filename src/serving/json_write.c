@@ -101,8 +101,17 @@ shoal_status json_room_for(struct json_room *r, const struct text *out, size_t n
   return NULL;
 }
 
+/* What the text of a string takes beyond a bit: its characters with their escapes, or base64's. */
 static size_t longest(const struct tensor *t, int64_t i) {
-  return t->dtype == SHOAL_STRING ? T_DATA(t, struct str)[i].size * 2 : 0;
+  if (t->dtype != SHOAL_STRING) return 0;
+  const struct str *s = &T_DATA(t, struct str)[i];
+  const char *at = str_data(s);
+  size_t all = s->size;
+  for (size_t k = 0; k < s->size; k++) {
+    unsigned char c = (unsigned char)at[k];
+    all += c < 0x20 ? 5 : c == '"' || c == '\\';
+  }
+  return MAX(all, s->size / 3 * 4 + 4);
 }
 
 /* The elements from *next on, from a dimension on. */

@@ -11,7 +11,6 @@
 #ifndef BASE_INSIDE_H
 #define BASE_INSIDE_H
 
-#include "base/inside.h"
 #include "base/join.h"
 #include "base/latch.h"
 

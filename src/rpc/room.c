@@ -156,6 +156,7 @@ bool room_wait(struct room_waiter *w, struct rpc_address *from) {
   room.others_end = &w->next;
   atomic_fetch_add(&room.others_waiting, 1);
   pthread_mutex_unlock(&room.lock);
+  look();
   return true;
 }
 
@@ -199,6 +200,7 @@ static bool give(struct http2 *c, struct http2_stream *s) {
 struct room_place {
   struct http2 *conn; /* a reference; NULL: none */
   uint32_t id;
+  bool others_wait; /* without a conn: who does not fit has been passed often enough */
 };
 
 /* Whose turn it is: the first for whom there is room. */
@@ -213,16 +215,27 @@ static struct room_place next_in_turn(void) {
     const struct budget *all = c->address->held.parent;
     bool waits = c->room.first->room_passed >= PASSES && !budget_has_room(all, more, RPC_BODY_LEAVING);
     if (!waits) continue;
+    p.others_wait = true;
     c = NULL;
     break;
   }
   if (c) {
-    p = (struct room_place){c, c->room.first->id};
+    p = (struct room_place){.conn = c, .id = c->room.first->id};
     http2_ref(c);
     for (struct http2 *b = room.first; b != c; b = b->room.next) b->room.first->room_passed++;
   }
   pthread_mutex_unlock(&room.lock);
   return p;
+}
+
+/* One that is no stream goes before all that wait, which there was no room for; true: that was once too often. */
+static bool pass_all(void) {
+  bool enough = false;
+  pthread_mutex_lock(&room.lock);
+  for (struct http2 *c = room.first; c; c = c->room.next) enough |= ++c->room.first->room_passed >= PASSES;
+  pthread_mutex_unlock(&room.lock);
+  if (enough) look();
+  return enough;
 }
 
 /* Its stream, with the connection's lock taken; NULL when it is gone. */
@@ -239,7 +252,8 @@ static void leave(struct room_place *p) {
 static void on_look(struct rpc_event *e) {
   atomic_store(&room.posted, false);
   bool more = true;
-  for (struct room_place p; more && (p = next_in_turn()).conn;) {
+  struct room_place p = {0};
+  while (more && (p = next_in_turn()).conn) {
     struct http2_stream *s = enter(&p);
     if (s && s->room == HTTP2_ROOM_WAITS) {
       more = give(p.conn, s);
@@ -247,9 +261,11 @@ static void on_look(struct rpc_event *e) {
     }
     leave(&p);
   }
-  for (struct room_waiter *w = room.others, *next; w; w = next) {
+  for (struct room_waiter *w = room.others, *next; w && !p.others_wait; w = next) {
     next = w->next;
-    if (w->give(w)) room_wait_no_more(w);
+    if (!w->give(w)) continue;
+    room_wait_no_more(w);
+    p.others_wait = pass_all();
   }
 }
 
@@ -267,7 +283,7 @@ static void refuse_stalled(int64_t now, int64_t paused) {
   pthread_mutex_lock(&room.lock);
   for (struct http2_stream *s = room.having; s; s = s->room_next) {
     http2_ref(s->room_conn);
-    vec_push(&having, (struct room_place){s->room_conn, s->id});
+    vec_push(&having, (struct room_place){.conn = s->room_conn, .id = s->id});
   }
   pthread_mutex_unlock(&room.lock);
   for (size_t i = 0; i < having.n; i++) {

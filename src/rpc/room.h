@@ -36,8 +36,8 @@ void room_leave(struct http2 *c, struct http2_stream *s);
 void room_freed(void);
 
 /* Who waits for room and is no stream: a body of HTTP/1, whose sender is held back by not being read once
- * ROOM_BEGINNING bytes of it are here at most. They have what the streams leave, first come, first tried. On the leader
- * alone. */
+ * ROOM_BEGINNING bytes of it are here at most. They have what the streams leave, first come, first tried, and go before
+ * one that does not fit as often as others may. On the leader alone. */
 enum { ROOM_BEGINNING = 64 << 10 };
 struct room_waiter {
   bool (*give)(struct room_waiter *w); /* takes the room there is; false: it is not enough */

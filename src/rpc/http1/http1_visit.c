@@ -440,7 +440,7 @@ static bool ask_for_room(struct visit *v) {
     refused(v, 503, "there is no room for a request of this size (--max_held_bytes, --max_connection_held_bytes)");
     return false;
   }
-  if (give_room(&v->room)) return true;
+  if (!room_is_wanted() && give_room(&v->room)) return true;
   if (!room_wait(&v->room, v->from)) {
     refused(v, 503, "too many requests wait for room for theirs (--max_held_bytes)");
     return false;

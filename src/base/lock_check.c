@@ -66,7 +66,6 @@ static const struct lock_kind {
     {"runtime/plan.c", "c->lock"},
     {"ops/control/device_copy.c", "st->lock"},
     {"ops/state/tensor_array.c", "a->lock"}, /* one for gradients is made beside it */
-    {"runtime/resource.c", "m->lock"},
     {"runtime/rendezvous.c", "r->lock"},
     {"collective/meeting.c", "m->lock"},
     {"runtime/dataflow.c", "f->verdict.lock"},
@@ -79,6 +78,7 @@ static const struct lock_kind {
     {"ops/state/lookup.c", "t->lock"},
     {"runtime/variable.c", "v->lock", true},              /* updates of large variables compute in parallel */
     {"device/soft/soft_variables.c", "open->lock", true}, /* of what stands in for one */
+    {"runtime/resource.c", "m->lock"},
 };
 
 /* Memory's stores: taken as malloc's own are, under whatever lock. (Under a sanitizer they are not used.) */

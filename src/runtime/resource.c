@@ -295,24 +295,30 @@ void resource_mgr_close(struct resource_mgr *m) {
   resource_mgr_unref(m);
 }
 
+/* Each is told of without the manager's lock, which is taken under those of resources. */
 void resource_each(struct resource_mgr *m,
                    void (*fn)(void *arg, const char *container, const char *name, struct resource *r), void *arg) {
+  VEC(struct resource_entry *) entries = {0};
   void *value;
   pthread_mutex_lock(&m->lock);
   for (size_t i = 0; strmap_next(&m->containers, &i, NULL, &value);) {
     struct container *c = value;
-    for (size_t j = 0; strmap_next(&c->entries, &j, NULL, &value);) {
-      struct resource_entry *e = value;
-      pthread_mutex_lock(&e->lock);
-      struct resource *r = e->r;
-      if (r) resource_ref(r);
-      pthread_mutex_unlock(&e->lock);
-      if (!r) continue;
-      fn(arg, c->name, e->name, r);
-      resource_unref(r);
-    }
+    for (size_t j = 0; strmap_next(&c->entries, &j, NULL, &value);) vec_push(&entries, resource_entry_ref(value));
   }
   pthread_mutex_unlock(&m->lock);
+  for (size_t i = 0; i < entries.n; i++) {
+    struct resource_entry *e = entries.at[i];
+    pthread_mutex_lock(&e->lock);
+    struct resource *r = e->r;
+    if (r) resource_ref(r);
+    pthread_mutex_unlock(&e->lock);
+    if (r) {
+      fn(arg, e->container_name, e->name, r);
+      resource_unref(r);
+    }
+    resource_entry_unref(e);
+  }
+  vec_release(&entries);
 }
 
 /* ---- through handles ---- */

@@ -4,8 +4,8 @@
  * soft device). The sender has some for each connection: a value is copied into a part of one, by the card, and the
  * receiver's card copies it out of there; neither touches the host's memory. A part is used again when the receiver has
  * said DONE. Windows are made as they are needed, those of all connections up to a share of the device's memory, and
- * go with the connection; so do the receiver's views of them. What finds no room, what is small, and what the receiver cannot open (another host,
- * another card without a way between them) goes by way of the host, as all else does.
+ * go with the connection; so do the receiver's views of them. What finds no room, what is small, and what the receiver
+ * cannot open (another host, another card without a way between them) goes by way of the host, as all else does.
  *
  * To lend the value's own memory would save a copy of some microseconds; but then a variable could not change before
  * the receiver had it, and all that lies in the same region of the card would be open to another process. */

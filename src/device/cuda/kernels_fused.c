@@ -27,11 +27,14 @@ static enum cuda_epilogue epilogue_of(const struct shoal_node *n) {
 
 static bool fits(const struct shoal_node *n) { return cuda_blas_there() && epilogue_of(n) != CUDA_PLAIN_PRODUCT; }
 
-static shoal_status fused_init(struct kernel_init *ki, void *state) {
-  struct cuda_fused *st = state;
-  st->epilogue = epilogue_of(ki->node);
+static shoal_status product_init(const struct kernel_init *ki, enum cuda_epilogue epilogue, struct cuda_fused *st) {
+  st->epilogue = epilogue;
   TRY(node_get_bool(ki->node, "transpose_a", &st->trans_a));
   return node_get_bool(ki->node, "transpose_b", &st->trans_b);
+}
+
+static shoal_status fused_init(struct kernel_init *ki, void *state) {
+  return product_init(ki, epilogue_of(ki->node), state);
 }
 
 static shoal_status check_bias(const struct kernel_ctx *ctx, const struct cuda_product *p) {
@@ -89,12 +92,7 @@ static bool gelu_fits(const struct shoal_node *n) {
   return cuda_blas_there() && columns > 0 && columns % 8 == 0;
 }
 
-static shoal_status gelu_init(struct kernel_init *ki, void *state) {
-  struct cuda_fused *st = state;
-  st->epilogue = CUDA_GELU_BACK;
-  TRY(node_get_bool(ki->node, "transpose_a", &st->trans_a));
-  return node_get_bool(ki->node, "transpose_b", &st->trans_b);
-}
+static shoal_status gelu_init(struct kernel_init *ki, void *state) { return product_init(ki, CUDA_GELU_BACK, state); }
 
 static shoal_status gelu_run(struct kernel_ctx *ctx) {
   const struct tensor *x = ctx_in(ctx, 2);
@@ -122,9 +120,7 @@ struct gelu_try {
 
 static shoal_status gelu_also_init(struct kernel_init *ki, void *state) {
   struct cuda_gelu *st = state;
-  st->product.epilogue = CUDA_BIAS_GELU;
-  TRY(node_get_bool(ki->node, "transpose_a", &st->product.trans_a));
-  TRY(node_get_bool(ki->node, "transpose_b", &st->product.trans_b));
+  TRY(product_init(ki, CUDA_BIAS_GELU, &st->product));
   return cuda_function(cuda_of(ki->device), "layers", "_ShoalGelu", dtype_base(ki->kernel->in_types[0]), 0,
                        &st->behind);
 }

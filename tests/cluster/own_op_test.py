@@ -191,7 +191,7 @@ def mistaken():
                     assert said in str(e), e
 
 
-# An input that is passed on, and whose memory another output may be in.
+# An input that is passed on, and whose memory another output may be in: that of a value made beside the op, on the CPU.
 BOTH = """#include <shoal/op.h>
 static shoal_status ones(shoal_op_run *r) {
   void *y;
@@ -220,7 +220,8 @@ SHOAL_OP_LIBRARY(rows);
 def passed_on():
     with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default():
         path = built(BOTH, os.path.join(folder, "both.so"))
-        with Cluster(flags=[f"--op_library={path}"], worker=["shoal"]) as c, tf.Session(c.target("worker")) as s:
+        with Cluster(flags=[f"--op_library={path}"], worker=["shoal"]) as c, tf.Session(c.target("worker")) as s, \
+                tf.device("/cpu:0"):
             x = tf.placeholder(tf.float32, [3])
             for name in ("BothBefore", "BothBehind"):
                 register(name, ["x: float"], ["y: float", "z: float"])

@@ -392,11 +392,12 @@ static void finish_flow(struct flow *f) {
   plan_unref(p);
 }
 
-/* Inputs of a node that is through are used up. */
+/* Inputs of a node that is through are used up. A Merge is through before all of them are there: the slot of one that
+ * still runs is its kernel's, and is looked at when that ends. */
 static void release_inputs(struct flow *f, const struct plan_node *n, struct iter *it) {
   for (int i = 0; i < n->n_in; i++) {
     int slot = f->plan->in_slots[n->first_in + i];
-    if (--it->uses[slot] == 0) slot_clear(it, slot);
+    if (--it->uses[slot] == 0 && it->state[slot] == SLOT_LIVE) slot_clear(it, slot);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/given.h"
 #include "base/mem.h"
 #include "cluster/metrics.h"
 #include "proto/shoal.wire.h"
@@ -329,10 +330,14 @@ shoal_status cluster_status(const char *cluster, int64_t timeout_ms, enum status
 }
 
 shoal_status shoal_cluster_status(const char *cluster, int64_t timeout_ms, char **table) {
+  GIVEN(cluster);
+  GIVEN(table);
   return cluster_status(cluster, timeout_ms, STATUS_TABLE, 0, table);
 }
 
 shoal_status shoal_server_remote_status(const char *target, int64_t timeout_ms, char **out) {
+  GIVEN(target);
+  GIVEN(out);
   char *text = NULL;
   shoal_status s = server_status(&target, 1, timeout_ms, STATUS_TEXT, 0, &text);
   if (s) free(text);

@@ -1,4 +1,5 @@
 /* What is asked of servers from outside: their state, their end; see shoal/cluster.h. */
+#include "base/given.h"
 #include "base/text.h"
 #include "cluster/cluster_spec.h"
 #include "cluster/server.h"
@@ -32,6 +33,7 @@ shoal_status server_ask(const char *target, const char *method, int64_t timeout_
 }
 
 shoal_status shoal_server_remote_stop(const char *target, int64_t timeout_ms) {
+  GIVEN(target);
   return server_ask(target, "/shoal.Server/Stop", timeout_ms, NULL);
 }
 
@@ -54,6 +56,7 @@ static shoal_status stop_each(const struct cluster_spec *spec, int64_t timeout_m
 }
 
 shoal_status shoal_cluster_stop(const char *cluster, int64_t timeout_ms) {
+  GIVEN(cluster);
   struct cluster_spec spec = {0};
   shoal_status err = cluster_spec_from_json(&spec, "cluster_spec", cluster);
   if (!err) err = cluster_spec_check(&spec);

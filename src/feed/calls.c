@@ -15,7 +15,7 @@ shoal_graph *shoal_dataset_function(shoal_graph *g, shoal_out d, const char *nam
     bad = INVALID("%s: elements of '%s' have %d components, and there is room for %d", __func__, d.node->name, e.n, n);
   if (bad) graph_fail(g, bad);
   shoal_graph *f = shoal_function_begin(g, name);
-  for (int i = 0; i < n; i++) {
+  for (int i = 0; i < n && in; i++) {
     struct feed_element inside;
     shoal_dims shape = {e.shapes[i].rank, e.shapes[i].dims};
     in[i] = bad ? none : shoal_function_input(f, e.types[i], shape, NULL);

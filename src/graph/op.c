@@ -388,25 +388,27 @@ static void registry_build(void) {
   registry.n = (int)all.n;
 }
 
-/* Loaded ops stand apart, so that the built-in ones are found without a lock. */
+/* Loaded ops, a map for each library: once it can be seen it stays as it is, so that ops are found without a lock. They
+ * are looked for wherever graphs are made, under whatever lock that is. */
+struct loaded_ops {
+  struct strmap by_name;
+  struct loaded_ops *before;
+};
 static struct {
-  atomic_bool any;
-  pthread_rwlock_t lock;
-  struct strmap by_name; /* lock */
-} loaded = {.lock = PTHREAD_RWLOCK_INITIALIZER};
+  pthread_mutex_t lock;                /* of whoever adds */
+  _Atomic(struct loaded_ops *) newest; /* NULL: none are loaded */
+} loaded = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 const struct op *op_find(const char *name) {
   pthread_once(&registry.once, registry_build);
   const struct op *op = strmap_get(&registry.by_name, name);
-  if (op || !atomic_load_explicit(&loaded.any, memory_order_acquire)) return op;
-  pthread_rwlock_rdlock(&loaded.lock);
-  op = strmap_get(&loaded.by_name, name);
-  pthread_rwlock_unlock(&loaded.lock);
+  const struct loaded_ops *l = op ? NULL : atomic_load_explicit(&loaded.newest, memory_order_acquire);
+  for (; l && !op; l = l->before) op = strmap_get(&l->by_name, name);
   return op;
 }
 
 static shoal_status check_new(const struct op_row *const *rows, int i) {
-  bool there = strmap_get(&registry.by_name, rows[i]->name) || strmap_get(&loaded.by_name, rows[i]->name);
+  bool there = op_find(rows[i]->name) != NULL;
   for (int k = 0; k < i && !there; k++) there = !strcmp(rows[i]->name, rows[k]->name);
   return there ? STATUS(SHOAL_ALREADY_EXISTS, "there is an op %s already", rows[i]->name) : NULL;
 }
@@ -425,6 +427,14 @@ static shoal_status check_names(const struct op *op) {
   return twice ? INVALID("op %s: two arguments or attributes are named '%s'", op->name, twice) : NULL;
 }
 
+/* Call with loaded.lock held. */
+static void add_loaded(struct op *const *ops, int n) {
+  struct loaded_ops *l = mem_zalloc(1, sizeof *l);
+  for (int i = 0; i < n; i++) strmap_put(&l->by_name, ops[i]->name, ops[i]);
+  l->before = atomic_load_explicit(&loaded.newest, memory_order_relaxed);
+  atomic_store_explicit(&loaded.newest, l, memory_order_release);
+}
+
 shoal_status op_register(const struct op_row *const *rows, int n) {
   pthread_once(&registry.once, registry_build);
   struct op **ops = mem_zalloc((size_t)n, sizeof *ops);
@@ -434,14 +444,11 @@ shoal_status op_register(const struct op_row *const *rows, int n) {
     s = wrong ? INVALID("%s", shoal_status_message(wrong)) : check_names(ops[i]);
     shoal_status_free(wrong);
   }
-  pthread_rwlock_wrlock(&loaded.lock);
+  pthread_mutex_lock(&loaded.lock);
   for (int i = 0; i < n && !s; i++) s = check_new(rows, i);
-  for (int i = 0; i < n; i++) {
-    if (s) op_free(ops[i]);
-    else strmap_put(&loaded.by_name, ops[i]->name, ops[i]);
-  }
-  if (!s) atomic_store_explicit(&loaded.any, true, memory_order_release);
-  pthread_rwlock_unlock(&loaded.lock);
+  if (!s) add_loaded(ops, n);
+  pthread_mutex_unlock(&loaded.lock);
+  for (int i = 0; i < n && s; i++) op_free(ops[i]);
   free(ops);
   return s;
 }

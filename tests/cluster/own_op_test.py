@@ -1,6 +1,7 @@
 """Ops of one's own (shoal/op.h, examples/own_op.c): from C in a process and on a cluster, from TensorFlow's own client,
 which is told of the op's signature alone; and libraries that are refused, by name."""
 # needs: tensorflow
+# under sanitizers: in functions
 import ctypes as C
 import os
 import subprocess
@@ -32,8 +33,14 @@ def in_c():
     assert p.returncode == 2 and "--op_library=/nowhere/there.so: op library /nowhere/there.so" in p.stderr, p
 
 
+KNOWN = set()  # ops that this process's TensorFlow was told of
+
+
 def register(name, inputs, outputs, attrs=()):
     """Tells this process's TensorFlow of an op that it has no kernel for, by TensorFlow's C API."""
+    if name in KNOWN:
+        return
+    KNOWN.add(name)
     lib = C.CDLL(os.path.join(tf.sysconfig.get_lib(), "libtensorflow_cc.so.2"))
     lib.TF_NewOpDefinitionBuilder.restype = lib.TF_NewStatus.restype = C.c_void_p
     lib.TF_RegisterOpDefinition.argtypes = [C.c_void_p, C.c_void_p]
@@ -55,8 +62,38 @@ def added(op, x, device, **attrs):
         return g.create_op(op, [x], attrs={k: tf.AttrValue(**v) for k, v in attrs.items()}).outputs
 
 
+SCALED_CUBE = "ScaledCube", ["x: T"], ["y: T"], ["T: {float, double}", "factor: float = 1.0"]
+
+
+def in_functions():
+    """In a function that is called, in branches and loops of both generations, in a dataset's function."""
+    def cube(x):
+        y, = added("ScaledCube", x, "", factor={"f": 0.5})
+        y.set_shape(x.shape)
+        return y
+
+    register(*SCALED_CUBE)
+    with Cluster(flags=[f"--op_library={LIBRARY}"], worker=["shoal"]) as c:
+        for v2 in (False, True):
+            (tf.enable_control_flow_v2 if v2 else tf.disable_control_flow_v2)()
+            with tf.Graph().as_default():
+                x = tf.placeholder(tf.float32, [2])
+                called = tf.function(lambda a: cube(cube(a)))(x)
+                branch = tf.cond(tf.reduce_sum(x) > 0, lambda: cube(x), lambda: x)  # pylint: disable=cell-var-from-loop
+                loop = tf.while_loop(lambda v: tf.reduce_sum(v) < 1000, lambda v: [cube(v)], [x])
+                element = tf.data.make_initializable_iterator(
+                    tf.data.Dataset.from_tensor_slices(np.float32([2, 4])).map(cube, num_parallel_calls=2))
+                item = element.get_next()
+                with tf.Session(c.target("worker")) as s:
+                    got = s.run([called, branch, loop], {x: [2, 2]})
+                    assert [list(v) for v in got] == [[32, 32], [4, 4], [16384, 16384]], got
+                    s.run(element.initializer)
+                    assert [s.run(item), s.run(item)] == [4, 32]
+    tf.disable_control_flow_v2()
+
+
 def from_tensorflow():
-    register("ScaledCube", ["x: T"], ["y: T"], ["T: {float, double}", "factor: float = 1.0"])
+    register(*SCALED_CUBE)
     register("StringEnds", ["text: string"], ["length: int64", "ends: string"])
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [None, 2])
@@ -286,7 +323,7 @@ static const shoal_op_kernel kernels[] = {{.device = "CPU", .run = nothing}};
 
 
 TESTS = [("from C, in a process", in_c), ("from TensorFlow's client, and from C, on a cluster", from_tensorflow),
-         ("libraries that are refused", refused), ("kernels with mistakes in them", mistaken),
+         ("in functions, branches, loops and datasets", in_functions), ("libraries that are refused", refused), ("kernels with mistakes in them", mistaken),
          ("an input that is passed on", passed_on),
          ("gradients with mistakes in them", wrong_slopes)]
 

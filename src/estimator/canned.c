@@ -251,7 +251,7 @@ static shoal_optimizer default_dnn(shoal_canned kind, bool keras) {
 shoal_status shoal_canned_new(shoal_canned kind, const shoal_canned_options *options, const shoal_run_config *config,
                               shoal_estimator **out) {
   shoal_canned_options o = {0};
-  TRY(OPTIONS_TAKE(shoal_canned_options, mean_loss, &o, options));
+  TRY(OPTIONS_TAKE(shoal_canned_options, keras, &o, options));
   TRY(check(kind, &o));
   GIVEN(out);
   struct canned *c = mem_zalloc(1, sizeof *c);

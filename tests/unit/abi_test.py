@@ -80,6 +80,27 @@ def test_growing():
     assert "released without it" in "".join(abi.differences(kept(), [*kept(), "symbol shoal_new@SHOAL_0.1 void (void)"]))
 
 
+def last_fields(lines):
+    """Of each struct, its last field."""
+    last = {}
+    for struct, field, offset in re.findall(r"^field (\w+)\.(\S+) offset (\d+)", "\n".join(lines), re.M):
+        last[struct] = max(last.get(struct, (-1, "")), (int(offset), field))
+    return {struct: field for struct, (_, field) in last.items()}
+
+
+def test_zero_filled_options():
+    """A struct of size 0 is taken to be what it was when it came: to the last field that its release has, and whole where
+    none has it yet (base/options.h)."""
+    came = {**last_fields(abi.layouts(*abi.preprocessed(BUILD))), **last_fields(kept())}
+    taken = []
+    for path in glob.glob(os.path.join(ROOT, "src", "**", "*.c"), recursive=True):
+        with open(path) as f:
+            taken += [(path, *found) for found in re.findall(r"OPTIONS_TAKE(?:_ARRAY)?\((\w+), (\w+),", f.read())]
+    assert len(taken) > 50, len(taken)
+    wrong = [(path, struct, last, came.get(struct)) for path, struct, last in taken if came.get(struct) != last]
+    assert not wrong, wrong
+
+
 def declarations():
     """(header, comment before it, declaration) of every function of the public headers that were written by hand."""
     for path in sorted(glob.glob(os.path.join(ROOT, "include", "shoal", "*.h"))):

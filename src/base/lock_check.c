@@ -16,6 +16,7 @@
 #undef pthread_rwlock_init
 #undef pthread_rwlock_destroy
 #undef pthread_rwlock_rdlock
+#undef pthread_rwlock_tryrdlock
 #undef pthread_rwlock_wrlock
 #undef pthread_rwlock_unlock
 #undef pthread_cond_wait
@@ -280,6 +281,13 @@ int lock_check_read(pthread_rwlock_t *l, const char *name, const char *file, int
   check(&e, file, line);
   int r = pthread_rwlock_rdlock(l);
   push(&e, file, line);
+  return r;
+}
+
+int lock_check_try_read(pthread_rwlock_t *l, const char *name, const char *file, int line) {
+  struct lock_entry e = look_up(l, file, name, false);
+  int r = pthread_rwlock_tryrdlock(l);
+  if (r == 0) push(&e, file, line);
   return r;
 }
 

@@ -23,6 +23,7 @@ int lock_check_unlock(pthread_mutex_t *m);
 int lock_check_rw_init(pthread_rwlock_t *l, const pthread_rwlockattr_t *a, const char *name, const char *file);
 int lock_check_rw_destroy(pthread_rwlock_t *l);
 int lock_check_read(pthread_rwlock_t *l, const char *name, const char *file, int line);
+int lock_check_try_read(pthread_rwlock_t *l, const char *name, const char *file, int line);
 int lock_check_write(pthread_rwlock_t *l, const char *name, const char *file, int line);
 int lock_check_rw_unlock(pthread_rwlock_t *l);
 int lock_check_wait(pthread_cond_t *c, pthread_mutex_t *m, const char *name, const char *file, int line);
@@ -38,6 +39,7 @@ int lock_check_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const struct tim
 #define pthread_rwlock_init(l, a) lock_check_rw_init(l, a, #l, __FILE__)
 #define pthread_rwlock_destroy(l) lock_check_rw_destroy(l)
 #define pthread_rwlock_rdlock(l) lock_check_read(l, #l, __FILE__, __LINE__)
+#define pthread_rwlock_tryrdlock(l) lock_check_try_read(l, #l, __FILE__, __LINE__)
 #define pthread_rwlock_wrlock(l) lock_check_write(l, #l, __FILE__, __LINE__)
 #define pthread_rwlock_unlock(l) lock_check_rw_unlock(l)
 #define pthread_cond_wait(c, m) lock_check_wait(c, m, #m, __FILE__, __LINE__)

@@ -36,7 +36,8 @@ def alternatives(text):
 
 
 def test_invariants_and_locks_are_those_stated():
-    """Every invariant that docs/design.md numbers is asserted, and no other; the order of locks names locks there are."""
+    """Every invariant that docs/design.md numbers is asserted, and no other; the order of locks names locks there are, and
+    all that takes a lock or waits with one is checked."""
     with open(os.path.join(ROOT, "docs", "design.md")) as f:
         section = f.read().split("## Invariants of a step\n")[1].split("\n## ")[0]
     stated, asserted = set(re.findall(r"^(\d+)\. ", section, re.M)), set()
@@ -49,6 +50,10 @@ def test_invariants_and_locks_are_those_stated():
     listed = re.findall(r'^ *\{"([^"]+)", "([^"]+)"', sources["base/lock_check.c"], re.M)
     unknown = [(path, name) for path, name in listed if name not in sources.get(path, "")]
     assert len(listed) > 10 and not unknown, unknown
+    taken = {name for text in sources.values() for name in
+             re.findall(r"\b(pthread_(?:mutex|rwlock|spin)_(?:\w*lock|init|destroy)|pthread_cond_\w*wait)\(", text)}
+    checked = set(re.findall(r"^#define (pthread_\w+)\(", sources["base/lock_check.h"], re.M))
+    assert taken == checked, taken ^ checked
 
 
 def test_documents_name_what_is_there():

@@ -76,6 +76,16 @@ static void written_in_a_leaf(void) {
   lock_check_write(&variable, "l", "test", 1);
 }
 
+/* What is tried for, and had, is held like any other. */
+static void inside_what_was_tried(void) {
+  pthread_mutex_t outer;
+  pthread_rwlock_t variable;
+  make_outer(&outer);
+  lock_check_rw_init(&variable, NULL, "&v->lock", "../src/runtime/variable.c");
+  assert_int_equal(lock_check_try_read(&variable, "l", "test", 1), 0);
+  take(&outer);
+}
+
 static void wait_in(pthread_mutex_t *m) {
   pthread_cond_t never = PTHREAD_COND_INITIALIZER;
   take(m);
@@ -98,11 +108,16 @@ static void waiting_alone(void) {
 
 /* What is only tried for waits for nobody. */
 static void tried(void) {
-  pthread_mutex_t outer, inner;
+  pthread_mutex_t outer, inner, leaf;
+  pthread_rwlock_t variable;
   make_outer(&outer);
   make_inner(&inner);
+  make_leaf(&leaf);
+  lock_check_rw_init(&variable, NULL, "&v->lock", "../src/runtime/variable.c");
   take(&inner);
   assert_int_equal(lock_check_trylock(&outer, "m", "test", 1), 0);
+  take(&leaf);
+  assert_int_equal(lock_check_try_read(&variable, "l", "test", 1), 0);
 }
 
 /* The next lock at an address is of its own kind, also where others stood in the way in the table. */
@@ -141,6 +156,7 @@ static void what_breaks_the_order_ends_the_program(void **state) {
   assert_true(ends_it(by_falling_addresses));
   assert_true(ends_it(twice));
   assert_true(ends_it(written_in_a_leaf));
+  assert_true(ends_it(inside_what_was_tried));
   assert_true(ends_it(waiting_with_another));
 }
 

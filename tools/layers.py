@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Checks the order of the layers and the length of files.
+"""Checks the order of the layers and the length of files: tools/layers.py [TREE]
 
 A folder of src/ may include from itself and from the folders before it in the table of docs/design.md, but for what
 that says it knows nothing of; include/shoal is for all. The runtime stands before the ops: kernels are written against
 it, and it reaches them only through the table in the op rows. File formats (checkpoint, data) stand before the ops too,
 since the ops that save, restore, read and write are made of them.
-A type of device, src/device/TYPE, brings kernels: it stands where the ops do, and uses what these share.
+A type of device, src/device/TYPE, brings kernels: it stands where the ops do, and uses what these share. Nobody else
+knows which types there are: what a type has is included from its own folder alone.
+Files of src/ are named from there, "folder/name.h", so that what is included can be seen to be.
+A room of src/ops has its row in the table of docs/design.md, and the same words at the top of its first file.
 Ops open files through base/file.h alone, which is where --file_root holds them; a thread that runs parts of ops
 carries the confinement of whoever started it (base/file_root.h).
 Holders of what is shared are counted by base/ref.h, which asserts that whoever takes a reference has one.
@@ -34,19 +37,60 @@ FUNCTION = re.compile(r"\b(?:static|void|shoal_status)\b[^;{}()=]*\([^;{}]*\)\s*
 
 SEE = re.compile(r"\bsee ((?:\w+/)*\w+\.(?:h|c|inc|md))\b")
 
-root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+INCLUDE = re.compile(r'\s*#\s*include\s+(["<])([^">]+)[">]')
+
+root = os.path.abspath(sys.argv[1]) if sys.argv[1:] else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # The rows of docs/design.md's table: folders in their order, and what each knows nothing of. A word that is no folder's
 # (WORDS) is for the reader alone.
 WORDS = {"tensors": "tensor", "graphs": "graph", "devices": "device", "ops": "ops", "kernels": "ops",
          "steps": "runtime", "the network": "rpc", "training": "train", "strategies": "strategy"}
 ORDER, STRANGERS = [], {}
 with open(os.path.join(root, "docs/design.md"), encoding="utf-8") as f:
-    for there, unknown in re.findall(r"^\| (`src/[^|]*) \|[^|]*\| *([^|]*?) *\|$", f.read(), re.M):
-        for name in re.findall(r"`src/(\w+)/`", there):
-            ORDER.append(name)
-            STRANGERS[name] = [WORDS[word] for word in re.split(r", ", unknown) if word in WORDS]
+    design = f.read()
+for there, unknown in re.findall(r"^\| (`src/[^|]*) \|[^|]*\| *([^|]*?) *\|$", design, re.M):
+    for name in re.findall(r"`src/(\w+)/`", there):
+        ORDER.append(name)
+        STRANGERS[name] = [WORDS[word] for word in re.split(r", ", unknown) if word in WORDS]
 
-errors = []
+
+def rooms():
+    """What is wrong with the rooms of src/ops, of which the second table says what belongs there."""
+    ops = os.path.join(root, "src", "ops")
+    table = design.split("| room of `src/ops` |")[1].split("\n\n")[0]
+    told = dict(re.findall(r"^\| `(\w+)/` \| ([^|]*?) \|$", table, re.M))
+    there = {name for name in os.listdir(ops) if os.path.isdir(os.path.join(ops, name))}
+    yield from (f"src/ops/{name} has no row in docs/design.md's table of rooms" for name in there - set(told))
+    yield from (f"docs/design.md has a row for src/ops/{name}, which is not there" for name in set(told) - there)
+    for name in there & set(told):
+        first = min(os.listdir(os.path.join(ops, name)))
+        with open(os.path.join(ops, name, first), encoding="utf-8") as f:
+            line = f"/* ops/{name}: {told[name]}. */"
+            if f.readline().rstrip("\n") != line:
+                yield f"src/ops/{name}/{first}: the room's first file begins with {line}"
+
+
+def included(parts, bracket, name):
+    """What is wrong with a line that includes name, in a file of the folder that parts lead to; None: nothing."""
+    there, *rest = name.split("/")
+    here = "ops" if parts[1] == "device" and parts[2:] else parts[1]
+    if ".." in rest or there == "..":
+        return f'"{name}": files of src/ are named from there'
+    if there not in ORDER or not rest:
+        return None
+    if bracket == "<":
+        return f"<{name}> is ours: \"{name}\""
+    if here not in ORDER:
+        return f"src/{here} has no place in the order of docs/design.md"
+    if there == "device" and rest[1:] and parts[1:3] != ["device", rest[0]]:
+        return f"src/device/{rest[0]} is known to itself alone"
+    if ORDER.index(there) > ORDER.index(here):
+        return f"src/{here} may not include from src/{there}, which stands after it"
+    if there in STRANGERS[here]:
+        return f"src/{here} knows nothing of src/{there}, by the table in docs/design.md"
+    return None
+
+
+errors = list(rooms())
 tags = {}
 seen, names = [], set()  # files that comments name, with where; and all there are
 for folder, _, files in os.walk(root):
@@ -79,18 +123,10 @@ for folder, _, files in os.walk(root):
                 errors.append(f"{shown}:{i}: references are counted by base/ref.h")
             if len(line) > 120 and parts[0] != "tests":
                 errors.append(f"{shown}:{i}: {len(line)} columns")
-            m = re.match(r'\s*#\s*include\s+"([a-z_]+)/', line)
-            if not m or parts[0] != "src":
-                continue
-            here, there = parts[1], m.group(1)
-            if here == "device" and parts[2:]:
-                here = "ops"
-            if here not in ORDER:
-                errors.append(f"{shown}: src/{here} has no place in the order of tools/layers.py")
-            elif there in ORDER and ORDER.index(there) > ORDER.index(here):
-                errors.append(f"{shown}:{i}: src/{here} may not include from src/{there}, which stands after it")
-            elif there in STRANGERS[here]:
-                errors.append(f"{shown}:{i}: src/{here} knows nothing of src/{there}, by the table in docs/design.md")
+            m = INCLUDE.match(line)
+            wrong = included(parts, *m.groups()) if m and parts[0] == "src" and parts[1:] else None
+            if wrong:
+                errors.append(f"{shown}:{i}: {wrong}")
 errors += [f"{tag} is defined in {', '.join(sorted(where))}" for tag, where in tags.items() if len(where) > 1]
 errors += [f"{shown}: a comment says \"see {there}\", and there is no such file" for shown, there in seen
            if os.path.basename(there) not in names]

@@ -3,8 +3,10 @@ is what a sanitizer reports. And
 tools/order.py finds calls that rest on the order of their arguments, tools/schema.py fields by bare numbers, and
 ConfigProto anywhere but in its file."""
 import contextlib
+import glob
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -111,6 +113,39 @@ def test_no_such_call_here():
 def test_layers():
     p = subprocess.run([os.path.join(ROOT, "tools", "layers.py")], stdout=subprocess.PIPE, text=True, check=False)
     assert p.returncode == 0, p.stdout
+
+
+def test_what_is_out_of_order():
+    """A tree with the rooms' first files alone, and lines that are not to be."""
+    wrong = {
+        "src/runtime/plan.c": ('"device/soft/soft.h"', "src/device/soft is known to itself alone"),
+        "src/device/cuda/cuda.c": ('"device/soft/soft.h"', "src/device/soft is known to itself alone"),
+        "src/base/mem.c": ('"word2vec/crew.h"', "src/base may not include from src/word2vec, which stands after it"),
+        "src/graph/graph.c": ('"../ops/math/add.h"', '"../ops/math/add.h": files of src/ are named from there'),
+        "src/graph/node.c": ("<ops/math/add.h>", '<ops/math/add.h> is ours: "ops/math/add.h"'),
+        "src/device/gate.c": ('"runtime/plan.h"', "src/device may not include from src/runtime, which stands after it"),
+        "src/serving/model.c": ('"train/saver.h"', "src/serving knows nothing of src/train, by the table in docs/design.md"),
+        "src/attic/box.c": ('"base/mem.h"', "src/attic has no place in the order of docs/design.md"),
+    }
+    right = {"src/device/soft/soft.c": '"device/soft/soft.h"', "src/device/soft/copy.c": '"ops/math/add.h"',
+             "src/cli/word2vec.c": '"word2vec/crew.h"', "src/base/text.c": "<sys/stat.h>"}
+    with tempfile.TemporaryDirectory() as tree:
+        for path in glob.glob(os.path.join(ROOT, "src", "ops", "*", "")) + [os.path.join(ROOT, "docs", "design.md")]:
+            path = os.path.join(path, min(os.listdir(path))) if os.path.isdir(path) else path
+            there = os.path.join(tree, os.path.relpath(path, ROOT))
+            os.makedirs(os.path.dirname(there), exist_ok=True)
+            shutil.copy(path, there)
+        for path, line in [*right.items(), *((p, w[0]) for p, w in wrong.items()), ("src/ops/attic/box.c", "<math.h>"),
+                           ("src/ops/text/a.c", "<math.h>")]:
+            os.makedirs(os.path.dirname(os.path.join(tree, path)), exist_ok=True)
+            with open(os.path.join(tree, path), "w") as f:
+                f.write(f"#include {line}\n")
+        p = subprocess.run([os.path.join(ROOT, "tools", "layers.py"), tree], stdout=subprocess.PIPE, text=True, check=False)
+    said = {line for line in p.stdout.splitlines() if "a comment says" not in line}
+    expected = {f"{path}:1: {w[1]}" for path, w in wrong.items()}
+    assert said - expected == {"src/ops/attic has no row in docs/design.md's table of rooms"} | {
+        line for line in said if line.startswith("src/ops/text/a.c: the room's first file begins with /* ops/text: ")}, p.stdout
+    assert expected <= said and len(said) == len(expected) + 2 and p.returncode == 1, p.stdout
 
 
 def test_fields_by_bare_numbers():

@@ -17,10 +17,7 @@
 /* Of a cause, in bytes; and how long one that was missed is of the steps that come. */
 enum { LONGEST = 2000, FRESH_MS = 60000 };
 
-void failed_steps_init(struct failed_steps *f) {
-  pthread_mutex_init(&f->lock, NULL);
-  f->began = clock_ns();
-}
+void failed_steps_init(struct failed_steps *f) { pthread_mutex_init(&f->lock, NULL); }
 
 void failed_steps_release(struct failed_steps *f) {
   for (size_t i = 0; i < FAILED_REMEMBERED; i++) shoal_status_free(f->last[i].why);
@@ -64,6 +61,14 @@ bool failed_steps_has(struct failed_steps *f, int64_t id) {
   return has;
 }
 
+bool failed_steps_are_past(struct failed_steps *f, int64_t id, int64_t began) {
+  pthread_mutex_lock(&f->lock);
+  const struct failed_step *at = find(f, id);
+  bool past = at && at->since < began;
+  pthread_mutex_unlock(&f->lock);
+  return past;
+}
+
 void failed_steps_met(struct failed_steps *f, int64_t id) {
   pthread_mutex_lock(&f->lock);
   struct failed_step *at = find(f, id);
@@ -71,13 +76,13 @@ void failed_steps_met(struct failed_steps *f, int64_t id) {
   pthread_mutex_unlock(&f->lock);
 }
 
-void failed_steps_missed(struct failed_steps *f, int64_t key, int64_t *id) {
+void failed_steps_missed(struct failed_steps *f, int64_t key, int64_t began, int64_t *id) {
   pthread_mutex_lock(&f->lock);
   for (unsigned i = f->n - MIN(f->n, FAILED_REMEMBERED); i < f->n; i++) {
     struct failed_step *at = &f->last[i % FAILED_REMEMBERED];
     if (at->key != key || at->met) continue;
     at->met = true;
-    if (clock_ns() - at->since < FRESH_MS * 1000000ll) *id = at->id;
+    if (at->since >= began && clock_ns() - at->since < FRESH_MS * 1000000ll) *id = at->id;
   }
   pthread_mutex_unlock(&f->lock);
 }

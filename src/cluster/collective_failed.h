@@ -24,7 +24,6 @@ struct worker;
 enum { FAILED_REMEMBERED = 64 };
 
 struct failed_steps { /* of one worker */
-  int64_t began;      /* when this task did */
   pthread_mutex_t lock;
   struct collective_guard *guards; /* lock: what is under way */
   struct failed_step {
@@ -46,9 +45,12 @@ void failed_steps_leave(struct failed_steps *f, struct collective_guard *g);
 bool failed_steps_add(struct failed_steps *f, int64_t key, int64_t id, bool met, shoal_status why);
 /* This task's master has had its part of it after all. */
 void failed_steps_met(struct failed_steps *f, int64_t id);
-/* The last one of that key, and not long ago, that this task's master had no part in, if there is any; once. */
-void failed_steps_missed(struct failed_steps *f, int64_t key, int64_t *id);
+/* The last one of that key, not long ago and since the session began, that this task's master had no part in, if there
+ * is any; once. */
+void failed_steps_missed(struct failed_steps *f, int64_t key, int64_t began, int64_t *id);
 bool failed_steps_has(struct failed_steps *f, int64_t id);
+/* Has it failed before the session began? */
+bool failed_steps_are_past(struct failed_steps *f, int64_t id, int64_t began);
 /* Why, where it has not been longer; the caller frees it. NULL: it has not failed, as far as is known. */
 char *failed_steps_why(struct failed_steps *f, int64_t id, int64_t no_longer_ms);
 

@@ -204,15 +204,18 @@ void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
 
 /* Numbers of keys for which an answer is made; TensorFlow's tasks ask for one at a time. */
 enum { MOST_KEYS = 1024 };
+/* Longer than any task has been up. */
+static const int64_t MOST_MS = INT64_C(1) << 40;
 
 static shoal_status answer_sequences(struct worker *w, struct wire m, struct text *t) {
   int n = 0;
-  int64_t last = 0, up_ms = -1;
+  int64_t last = 0, up_ms = -1; /* TensorFlow's masters ask once: what has failed before is none of theirs */
   struct wire asks = m;
   for (struct wire_field f; wire_next(&asks, &f) == WIRE_FIELD;) {
     if (f.tag == GetStepSequenceAsk_last) last = (int64_t)f.value;
     if (f.tag == GetStepSequenceAsk_up_ms) up_ms = (int64_t)f.value;
   }
+  int64_t began = clock_ns() - MIN(MAX(up_ms, 0), MOST_MS) * 1000000;
   for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;) {
     if (f.number != wire_tag_number(GetStepSequenceRequest_graph_key)) continue;
     struct wire packed = f.type == WIRE_BYTES ? wire_inside(&f) : wire_from("", 0);
@@ -221,7 +224,7 @@ static shoal_status answer_sequences(struct worker *w, struct wire m, struct tex
       if (n++ == MOST_KEYS) return INVALID("GetStepSequence asks for more than %d numbers", MOST_KEYS);
       size_t at = begin_GetStepSequenceResponse_step_sequence(t);
       put_StepSequence_graph_key(t, (int64_t)key);
-      int64_t next = collective_sequence(&w->collectives, (int64_t)key);
+      int64_t next = collective_sequence(&w->collectives, (int64_t)key, began);
       put_StepSequence_next_step_id(t, next);
       wire_end(t, at);
       char *why = next - 1 == last ? NULL : failed_steps_why(&w->collectives.failed, next - 1, up_ms);

@@ -5,7 +5,8 @@
  * behind them for ever. A leader whose own part of such a step has not ended still has its number: who knows that the
  * step has failed asks again after a moment. And who comes to a step when that has failed elsewhere takes its number,
  * to fail as well, once: else it would be a step ahead of the others, and not know why they begin anew. The leader says
- * so to those who have not heard. */
+ * so to those who have not heard. All of this is for sessions that were there when the step failed: a later one is of a
+ * run that begins anew, and has the number after it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,12 +59,18 @@ static struct step_sequence *sequence_of(struct collectives *c, int64_t key) {
   return q;
 }
 
-int64_t collective_sequence(struct collectives *c, int64_t key) {
+/* With the lock held: a run that begins anew, after a step that failed, does not come to it. */
+static void pass_over(struct collectives *c, struct step_sequence *q, int64_t began) {
+  while (q->next != UNKNOWN && failed_steps_are_past(&c->failed, q->next, began)) q->next = (q->next + 1) & ID_BITS;
+}
+
+int64_t collective_sequence(struct collectives *c, int64_t key, int64_t began) {
   int64_t fresh;
   MUST(getrandom(&fresh, sizeof fresh, 0) == sizeof fresh);
   pthread_mutex_lock(&c->lock);
   struct step_sequence *q = sequence_of(c, key);
   if (q->next == UNKNOWN) q->next = fresh & ID_BITS;
+  pass_over(c, q, began);
   int64_t next = q->next;
   pthread_mutex_unlock(&c->lock);
   return next;
@@ -102,7 +109,7 @@ struct sequence_call {
   struct cancellable call;
   struct cancel *cancel; /* NULL: nobody does */
   struct moment again;
-  int64_t deadline, key, last;
+  int64_t deadline, key, last, began;
   void (*done)(void *arg, shoal_status s, int64_t id);
   void *arg;
 };
@@ -161,6 +168,8 @@ static void answered(void *arg, shoal_status s, struct rpc_body *body) {
   bool early = !s && !failed && hears && failed_steps_has(&c->failed, next);
   free(failed);
   if (early) {
+    /* What was heard of here before the session began may have come to the leader after: it is as past there. */
+    if (failed_steps_are_past(&c->failed, next, k->began)) k->began = clock_ns();
     wait_a_moment(k);
     return;
   }
@@ -184,7 +193,7 @@ static void ask(struct sequence_call *k) {
   struct text t = {0};
   put_GetStepSequenceRequest_graph_key(&t, k->key);
   put_GetStepSequenceAsk_last(&t, k->last);
-  put_GetStepSequenceAsk_up_ms(&t, (clock_ns() - k->worker->collectives.failed.began) / 1000000);
+  put_GetStepSequenceAsk_up_ms(&t, (clock_ns() - k->began) / 1000000);
   if (!cancellable_begin(&k->call, k->cancel, "the step was cancelled")) {
     text_release(&t);
     call_over(k, was_cancelled(), 0);
@@ -196,7 +205,7 @@ static void ask(struct sequence_call *k) {
   cancellable_begun(&k->call);
 }
 
-void collective_next_step(struct worker *w, int64_t key, const char *named, struct cancel *cancel,
+void collective_next_step(struct worker *w, int64_t key, const char *named, int64_t began, struct cancel *cancel,
                           void (*done)(void *arg, shoal_status s, int64_t id), void *arg) {
   struct collectives *c = &w->collectives;
   char *leader = named ? mem_strdup(named) : collectives_leader(c, w->spec);
@@ -211,11 +220,13 @@ void collective_next_step(struct worker *w, int64_t key, const char *named, stru
   q->leads = own;
   if (now && q->leader && q->leader != now) q->next = UNKNOWN; /* it was restarted, and counts anew */
   if (now) q->leader = now;
+  if (!own && failed_steps_are_past(&c->failed, q->next, began)) q->next = UNKNOWN;
   next = q->next;
   int64_t last = q->last;
   pthread_mutex_unlock(&c->lock);
-  if (next == UNKNOWN || first) failed_steps_missed(&c->failed, key, &next);
-  if (own && next == UNKNOWN) next = collective_sequence(c, key);
+  if (next == UNKNOWN || first) failed_steps_missed(&c->failed, key, began, &next);
+  if (own && (next == UNKNOWN || failed_steps_are_past(&c->failed, next, began)))
+    next = collective_sequence(c, key, began);
   if (next == UNKNOWN && peer) {
     struct sequence_call *k = mem_zalloc(1, sizeof *k);
     *k = (struct sequence_call){.worker = w,
@@ -224,6 +235,7 @@ void collective_next_step(struct worker *w, int64_t key, const char *named, stru
                                 .deadline = clock_ns() + c->timeout_ns,
                                 .key = key,
                                 .last = last,
+                                .began = began,
                                 .done = done,
                                 .arg = arg};
     ask(k);

@@ -3,9 +3,9 @@
 
 #include "cluster/worker.h"
 
-void home_next_step(struct worker *home, int64_t key, const char *leader, struct cancel *cancel,
+void home_next_step(struct worker *home, int64_t key, const char *leader, int64_t began, struct cancel *cancel,
                     void (*done)(void *arg, shoal_status s, int64_t id), void *arg) {
-  collective_next_step(home, key, leader, cancel, done, arg);
+  collective_next_step(home, key, leader, began, cancel, done, arg);
 }
 
 void home_step_over(struct worker *home, int64_t key, int64_t id, shoal_status failed) {

@@ -7,7 +7,7 @@
 #include "cluster/worker_ops.h"
 
 /* Numbers of steps that meet steps of other masters: collectives.h. */
-void home_next_step(struct worker *home, int64_t key, const char *leader, struct cancel *cancel,
+void home_next_step(struct worker *home, int64_t key, const char *leader, int64_t began, struct cancel *cancel,
                     void (*done)(void *arg, shoal_status s, int64_t id), void *arg);
 void home_step_over(struct worker *home, int64_t key, int64_t id, shoal_status failed);
 /* A step's rendezvous, where a client's feeds and fetches meet it; a reference. Whoever asked for it ends it. */

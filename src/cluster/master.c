@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/clock.h"
 #include "base/latch.h"
 #include "base/log.h"
 #include "graph/import.h"
@@ -83,6 +84,7 @@ struct master_session *master_session_new(struct master *m, struct account *acco
   cancel_init(&s->ending);
   pthread_mutex_lock(&m->lock);
   s->number = ++m->made;
+  s->began = clock_ns();
   pthread_mutex_unlock(&m->lock);
   bool open = inside_enter(&m->alive);
   INVARIANT(10, open);

@@ -100,6 +100,7 @@ struct master_session {
   char *handle;             /* secret: whoever knows it may use the session */
   char *half;               /* what the workers are told instead: their halves' handle */
   int64_t number;           /* what it is called where others read it */
+  int64_t began;            /* when it was opened */
   struct master_config config;
   char *task;                      /* this task's name in the session */
   VEC(struct worker_link) workers; /* this process first; unchanging once made */

@@ -280,7 +280,7 @@ static void have_number(void *arg, shoal_status err, int64_t id) {
 
 static void ask_number(struct step_run *r) {
   struct master_session *s = r->session;
-  home_next_step(s->master->server.home, r->key, s->config.leader, &r->cancel, have_number, r);
+  home_next_step(s->master->server.home, r->key, s->config.leader, s->began, &r->cancel, have_number, r);
 }
 
 void step_run_begin(struct step_run *r) {

@@ -76,6 +76,11 @@ def well(members):
         np.testing.assert_array_equal(x, [12.0])
 
 
+def close(members):
+    for m in members:
+        m.session.close()
+
+
 def drill(members, first):
     try:
         if first:
@@ -87,8 +92,7 @@ def drill(members, first):
         one_fails(members, 1, (1, 9))
         well(members)
     finally:
-        for m in members:
-            m.session.close()
+        close(members)
 
 
 def between_tasks():
@@ -99,6 +103,21 @@ def between_tasks():
             for first in ((9, 1), (1, 9), None):
                 group += 1
                 drill([Member(c, t, group, hint) for t in range(TASKS)], first)
+
+
+def a_run_that_begins_anew():
+    """A step that one task alone came to has failed; all clients end, and others come: they have nothing to do with it."""
+    with Cluster(worker=["shoal"] * TASKS) as c:
+        for failing in range(TASKS):  # the leader first
+            members = [Member(c, t, 1, "auto") for t in range(TASKS)]
+            well(members)
+            e = members[failing].run((9, 1))
+            assert isinstance(e, tf.errors.InvalidArgumentError), e
+            close(members)
+            time.sleep(0.2)  # the others have heard of it
+        members = [Member(c, t, 1, "auto") for t in range(TASKS)]
+        well(members)
+        close(members)
 
 
 def devices_of_a_task():
@@ -121,4 +140,4 @@ def devices_of_a_task():
 
 
 if __name__ == "__main__":
-    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (between_tasks, devices_of_a_task)]))
+    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (between_tasks, a_run_that_begins_anew, devices_of_a_task)]))

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "cluster/cluster_spec.h"
 #include "cluster/collectives.h"
@@ -393,11 +394,32 @@ static void sequences_have_a_bound(void **state) {
   enum { MOST = 1024 };
   struct collectives c = {0};
   collectives_init(&c, NULL, 0, false);
-  int64_t first = collective_sequence(&c, 1);
-  assert_true(collective_sequence(&c, 1) == first); /* the same until its step is over */
-  for (int i = 2; i < 2 * MOST; i++) collective_sequence(&c, i);
+  int64_t first = collective_sequence(&c, 1, 0);
+  assert_true(collective_sequence(&c, 1, 0) == first); /* the same until its step is over */
+  for (int i = 2; i < 2 * MOST; i++) collective_sequence(&c, i, 0);
   assert_int_equal(c.sequences.n, MOST);
   assert_true(strmap_has(&c.sequences, "2047") && !strmap_has(&c.sequences, "1"));
+  collectives_release(&c);
+}
+
+/* A step that failed is of the sessions that were there: who comes to it is told, once. One that begins later has the
+ * next number. */
+static void failures_are_of_their_time(void **state) {
+  struct collectives c = {0};
+  collectives_init(&c, NULL, 0, false);
+  int64_t old = clock_ns(), first = collective_sequence(&c, 1, old), missed = -1;
+  assert_true(failed_steps_add(&c.failed, 1, first, false, STATUS(SHOAL_ABORTED, "it has failed")));
+  int64_t later = clock_ns() + 1;
+  assert_true(collective_sequence(&c, 1, old) == first);
+  assert_false(failed_steps_are_past(&c.failed, first, old));
+  assert_true(failed_steps_are_past(&c.failed, first, later));
+  assert_false(failed_steps_are_past(&c.failed, first + 1, later));
+  assert_true(collective_sequence(&c, 1, later) == ((first + 1) & ((INT64_C(1) << 57) - 1)));
+  failed_steps_missed(&c.failed, 1, old, &missed);
+  assert_true(missed == first);
+  assert_true(failed_steps_add(&c.failed, 2, first + 7, false, STATUS(SHOAL_ABORTED, "another has")));
+  failed_steps_missed(&c.failed, 2, clock_ns() + 1, &missed);
+  assert_true(missed == first);
   collectives_release(&c);
 }
 
@@ -523,6 +545,7 @@ int main(void) {
       cmocka_unit_test(steps_beyond_the_limit),
       cmocka_unit_test(large_clusters),
       cmocka_unit_test(sequences_have_a_bound),
+      cmocka_unit_test(failures_are_of_their_time),
       cmocka_unit_test(steps_of_one_connection),
       cmocka_unit_test(steps_of_one_address),
       cmocka_unit_test(told_of_many_steps),

@@ -2,6 +2,7 @@
 
 # needs: tensorflow
 """
+import gzip
 import os
 import sys
 import tempfile
@@ -154,6 +155,72 @@ SAVED = {
     "saved: flat, filtered, in parallel": (lambda: D.range(6).flat_map(lambda x: D.range(x)).filter(lambda y: y % 2 < 1).map(
         lambda z: z + 1, num_parallel_calls=3), 4, True),
 }
+
+
+def file_of(name, data):
+    path = os.path.join(FOLDER, name)
+    with open(path, "wb") as f:
+        f.write(data)
+    return path
+
+
+def records_of(name, packing=""):
+    path = os.path.join(FOLDER, name)
+    with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions(compression_type=packing)) as w:
+        for i in range(9):
+            w.write(b"%d" % i * i)
+    return path
+
+
+def cached():
+    """A file of its own for each graph: a second one would find the first's."""
+    return os.path.join(tempfile.mkdtemp(dir=FOLDER), "cache")
+
+
+LINES = file_of("lines", b"".join(b"line %d\n" % i for i in range(9)))
+PACKED = file_of("packed", gzip.compress(b"".join(b"line %d\n" % i for i in range(9))))
+TABLE = file_of("table", b"".join(b"%d,%d.5,n%d\n" % (i, i, i) for i in range(9)))
+triangle = lambda n: D.range(n).map(lambda x: (tf.fill([x], x), x))
+some = lambda x: D.range(x, x + 3)
+# Each source and transformation by itself, in the middle.
+SAVED.update({f"saved: {name}": (build, taken, True) for name, (build, taken) in {
+    "tensors": (lambda: D.from_tensors(([1, 2], "a")).repeat(3), 1),
+    "slices": (lambda: D.from_tensor_slices((np.arange(8.0), [b"%d" % i for i in range(8)])), 3),
+    "lines of text": (lambda: tf.data.TextLineDataset([LINES, LINES]), 11),
+    "lines of packed text": (lambda: tf.data.TextLineDataset(PACKED, "GZIP"), 4),
+    "CSV": (lambda: tf.data.experimental.CsvDataset(TABLE, [tf.int64, tf.float32, tf.string]), 5),
+    "records": (lambda: tf.data.TFRecordDataset([records_of("a"), records_of("b")]), 11),
+    "records by gzip": (lambda: tf.data.TFRecordDataset(records_of("gzip", "GZIP"), "GZIP"), 4),
+    "records by zlib": (lambda: tf.data.TFRecordDataset(records_of("zlib", "ZLIB"), "ZLIB"), 4),
+    "filter": (lambda: D.range(20).filter(lambda x: tf.equal(x % 3, 2)), 3),
+    "batch": (lambda: D.range(11).batch(3), 2),
+    "batch in parallel": (lambda: D.range(11).batch(3, num_parallel_calls=2), 2),
+    "padded batch": (lambda: triangle(11).padded_batch(3, ([None], [])), 2),
+    "ragged batch": (lambda: triangle(11).ragged_batch(3).map(lambda r, x: (r.values, r.row_splits, x)), 2),
+    "unbatch": (lambda: D.range(11).batch(4).unbatch(), 6),
+    "rebatch": (lambda: D.range(20).batch(6).rebatch(4), 2),
+    "repeat for ever": (lambda: D.range(3).repeat().take(20), 7),
+    "skip, take": (lambda: D.range(20).skip(3).take(9), 4),
+    "shard": (lambda: D.range(20).shard(3, 1), 3),
+    "flat_map": (lambda: D.range(6).flat_map(some), 7),
+    "interleave": (lambda: D.range(6).interleave(some, cycle_length=3, block_length=2), 7),
+    "interleave in parallel": (lambda: D.range(6).interleave(some, cycle_length=3, num_parallel_calls=2), 7),
+    "concatenate": (lambda: D.range(3).concatenate(D.range(10, 14)), 4),
+    "zip": (lambda: D.zip((D.range(7), D.range(10, 20))), 3),
+    "enumerate": (lambda: D.range(10, 17).enumerate(5), 3),
+    "prefetch": (lambda: D.range(9).prefetch(3), 4),
+    "cache in memory, first time": (lambda: D.range(9).cache().repeat(2), 4),
+    "cache in memory, again": (lambda: D.range(9).cache().repeat(3), 13),
+    "cache in a file": (lambda: D.range(9).cache(cached()).repeat(2), 12),
+    "window": (lambda: D.range(14).window(4, shift=3).flat_map(lambda w: w.batch(4)), 2),
+    "group by window": (lambda: D.range(20).group_by_window(lambda x: x % 3, lambda k, w: w.batch(4), 4), 3),
+    "group by length": (lambda: triangle(13).bucket_by_sequence_length(
+        lambda v, x: tf.shape(v)[0], [3, 7], [2, 3, 2], padded_shapes=([None], [])), 3),
+    "scan": (lambda: D.range(9).scan(np.int64(0), lambda s, x: (s + x, s + x)), 5),
+    "take while": (lambda: D.range(9).take_while(lambda x: x < 7), 5),
+    "unique": (lambda: D.from_tensor_slices([1, 2, 1, 3, 2, 4, 5]).unique(), 2),
+    "choose": (lambda: D.choose_from_datasets([D.range(5), D.range(10, 15)], D.range(2).repeat(5)), 5),
+}.items()})
 
 
 # ---- several devices ----

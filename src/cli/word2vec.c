@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/pool.h"
@@ -90,6 +91,13 @@ static shoal_status make_vocabulary(const struct word2vec_settings *s, const str
   return NULL;
 }
 
+/* With -debug 2: how long what was done since *from on took. */
+static void took(const struct word2vec_settings *s, const char *what, int64_t *from) {
+  int64_t now = clock_ns();
+  if (s->debug > 1) fprintf(stderr, "%s took %.2f s\n", what, (double)(now - *from) / 1e9);
+  *from = now;
+}
+
 static void saved(const char *what) { fprintf(stderr, "saved %s\n", what); }
 
 static shoal_status save(const struct word2vec_settings *s, const struct word_vocabulary *v,
@@ -114,11 +122,17 @@ static shoal_status train_and_save(const struct word2vec_settings *s, const stru
   if (s->debug > 1 || (s->debug && terminal)) o.tell = tell;
   o.arg = &terminal;
   word2vec_hosts_share(s->hosts, v, &o);
+  int64_t from = clock_ns();
   shoal_status done = word2vec_train(&m, c, v, &o);
   if (terminal && o.tell) fprintf(stderr, "\n");
   if (shoal_status_code(done) == SHOAL_CANCELLED) return status_suffix(done, "; no vectors were saved");
   TRY(done);
-  if (word2vec_hosts_chief(s->hosts)) done = save(s, v, &m);
+  took(s, "training", &from);
+  if (s->hosts && s->debug > 1) fprintf(stderr, "%.2f s of it in meetings\n", word2vec_hosts_met(s->hosts));
+  if (word2vec_hosts_chief(s->hosts)) {
+    done = save(s, v, &m);
+    took(s, "writing", &from);
+  }
   model_release(&m);
   return done;
 }
@@ -130,13 +144,16 @@ static shoal_status run_train(struct word2vec_settings *s, char **paths, int n) 
   TRY(read_options(s, &o));
   TRY(corpus_open(&c, paths, n));
   bool trains = s->output || s->checkpoint_dir;
+  int64_t from = clock_ns();
   shoal_status done = trains ? word2vec_hosts_open(&s->task, (size_t)s->size, &s->hosts) : NULL;
+  if (s->hosts) took(s, "finding the other tasks", &from);
   if (!done) done = make_vocabulary(s, &c, &v);
   if (done) {
     word2vec_hosts_close(s->hosts);
     corpus_close(&c);
     return done;
   }
+  took(s, "counting words", &from);
   if (s->save_vocab && word2vec_hosts_chief(s->hosts) && !(done = vocabulary_save(&v, s->save_vocab)))
     saved(s->save_vocab);
   if (!done && trains) done = train_and_save(s, &c, &v);
@@ -193,8 +210,9 @@ static int train_main(int argc, char **argv) {
        .max = 1},
       {"save-vocab", "FILE", "where the words and their counts go", .text = &s.save_vocab},
       {"read-vocab", "FILE", "take them from there instead of counting", .text = &s.read_vocab},
-      {"debug", "0|1|2", "how much is told: nothing, progress on a terminal, always (default 1)", .number = &s.debug,
-       .max = 2},
+      {"debug", "0|1|2",
+       "how much is told: nothing, progress on a terminal, always and how long each part took (default 1)",
+       .number = &s.debug, .max = 2},
       {"seed", "N", "of chance; with one thread the same vectors come out (default 1)", .number = &s.seed,
        .max = INT64_MAX},
       {"memory", "MB", "for words, vectors and what is kept of the text (default: half of the machine's)",

@@ -38,6 +38,8 @@ shoal_status word2vec_hosts_gather(struct word2vec_hosts *h, const shoal_tensor 
 /* count_share's join: the words of all tasks, by lines "WORD COUNT". arg: the hosts. */
 struct counter;
 shoal_status word2vec_counts_join(void *arg, struct counter *own, size_t limit);
+/* Seconds in meetings, waiting for the others included. */
+double word2vec_hosts_met(const struct word2vec_hosts *h);
 /* Sets this task's part, and how often all meet where nothing was said. */
 void word2vec_hosts_share(struct word2vec_hosts *h, const struct word_vocabulary *v, struct training_options *o);
 /* All tasks' models become one; the first call takes note of what they begin with. Every task must come here as often.

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli/word2vec.h"
@@ -33,6 +34,7 @@ struct word2vec_hosts {
   shoal_out given[MEETINGS], met[MEETINGS];
   shoal_tensor *piece; /* [rows, width + 1] */
   size_t rows, width;
+  int64_t met_ns; /* spent in meetings of models */
   float *before[3]; /* of the model's matrices: as they were when all met last; NULL: there is none */
 };
 
@@ -202,7 +204,11 @@ shoal_status word2vec_hosts_meet(void *arg, struct word_model *m, size_t words) 
   struct word2vec_hosts *h = arg;
   float *const matrices[] = {m->in, m->out, m->nodes};
   if (!h->before[0]) return take_note(h, matrices, words);
+  int64_t from = clock_ns();
   for (size_t i = 0; i < COUNT_OF(matrices); i++)
     if (matrices[i]) TRY(meet_rows(h, matrices[i], h->before[i], words));
+  h->met_ns += clock_ns() - from;
   return NULL;
 }
+
+double word2vec_hosts_met(const struct word2vec_hosts *h) { return (double)h->met_ns / 1e9; }

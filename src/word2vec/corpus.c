@@ -4,8 +4,9 @@
 
 #include "base/mem.h"
 
-/* Small texts are cut, too, so that threads have something to share; by size alone, not by their number. */
-enum { LEAST_CHUNK = 16 << 10, MOST_CHUNK = 1 << 20, PARTS = 64, BEYOND = CORPUS_WORD + 29 };
+/* Small texts are cut, too, so that threads, and hosts between two meetings, have something to share; by size alone,
+ * not by their number. */
+enum { LEAST_CHUNK = 16 << 10, MOST_CHUNK = 128 << 10, PARTS = 64, BEYOND = CORPUS_WORD + 29 };
 
 static bool blank(char ch) { return ch == ' ' || ch == '\n' || ch == '\t' || ch == '\r' || !ch; }
 

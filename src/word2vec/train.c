@@ -11,7 +11,7 @@
 #include "word2vec/train_internal.h"
 #include "word2vec/vectors.h"
 
-enum { COUNT_EVERY = 10000 /* words */ };
+enum { COUNT_EVERY = 10000 /* words */, TELL_EVERY = 100 * 1000 * 1000 /* ns */ };
 
 static int workers_of(const struct training_options *o) { return MAX(o->workers, 1); }
 
@@ -81,10 +81,13 @@ static double done(const struct trainer *w) {
   return MIN(words / (all + 1), 1.0);
 }
 
-static void tell(struct trainer *w) {
+static void tell(struct trainer *w, bool last) {
   struct word_training *t = w->t;
+  int64_t now = clock_ns();
+  if (!last && now - w->told < TELL_EVERY) return;
+  w->told = now;
   struct training_progress p = {.part = done(w), .rate = (double)w->rate, .words = atomic_load(&t->words)};
-  p.seconds = (double)(clock_ns() - t->began) / 1e9;
+  p.seconds = (double)(now - t->began) / 1e9;
   t->o->tell(t->o->arg, &p);
 }
 
@@ -117,7 +120,7 @@ static shoal_status train_chunks(struct trainer *w, bool tells) {
     if (mine) free(list);
     count(w);
     if (stop_told()) return STATUS(SHOAL_CANCELLED, "told to stop after %.1f%% of the training", 100 * done(w));
-    if (tells && t->o->tell) tell(w);
+    if (tells && t->o->tell) tell(w, i + 1 == t->until);
   }
   return NULL;
 }

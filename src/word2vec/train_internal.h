@@ -44,6 +44,7 @@ struct trainer {
   uint64_t state; /* of chance() */
   float rate;
   int64_t words; /* not yet in t->words */
+  int64_t told;  /* clock_ns() of the last progress */
   struct corpus_chunk chunk;
   uint32_t sentence[SENTENCE];
   int n;

@@ -8,9 +8,9 @@
 cd "$(dirname "$0")/.." || exit 1
 build=${1:-build}
 emulator=${2:-}
-tests="gemm_test vector_math_test broadcast_test optimizer_test gradient_test base_test word2vec_test"
+tests="gemm_test vector_math_test broadcast_test optimizer_test gradient_test base_test word2vec_test gpu_layers_test"
 # Without the one that takes minutes, and has no clones.
-emulated="gemm_test broadcast_test optimizer_test gradient_test base_test word2vec_test"
+emulated="gemm_test broadcast_test optimizer_test gradient_test base_test word2vec_test gpu_layers_test"
 failed= lacking=
 
 # try VARIANT KERNEL COMMAND...: runs the tests by the command; KERNEL is what matrix products must be able to use then.

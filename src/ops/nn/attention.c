@@ -10,7 +10,11 @@
  * look at has scores so far below 0 that the logarithm of their sum says nothing: with a mask, the way back takes the
  * softmax anew.
  *
- * Half precision is computed with as float: a head's rows are converted before, and results behind. */
+ * Products of bfloat16 are taken as they are, with sums in float, by the kernels that MatMul has for them: queries,
+ * keys and values are read where they stand, weights (and the scores' gradients) are rounded for the product they go
+ * into, as they would be in memory. All between the products is computed in float. Where there are few queries, as when
+ * text is written token by token, and in half precision, for which no kernel multiplies, a head's rows are converted
+ * before, and results behind. */
 #include "ops/nn/attention.h"
 
 #include <math.h>
@@ -21,7 +25,11 @@
 #include "ops/math/vector_math.h"
 #include "ops/nn/softmax.h"
 
-enum { BLOCK = 64, MOST_SCORES = 1 << 22 }; /* scores of a block */
+enum {
+  BLOCK = 64,
+  MOST_SCORES = 1 << 22, /* of a block */
+  LEAST_ROWS = 16,       /* queries, for products of bfloat16: with fewer, packing is most of the work */
+};
 
 shoal_status attention_state_init(struct attention_state *st, const struct shoal_node *n) {
   TRY(node_get_int(n, "heads", &st->heads));
@@ -76,8 +84,9 @@ shoal_status attention_make_gradients(struct kernel_ctx *ctx, const struct atten
 /* ---- one head ---- */
 
 struct head_rows { /* of one head; ld elements from one to the next */
-  float *at;
+  void *at;
   int64_t ld;
+  shoal_dtype type;
 };
 
 /* One of the tensors: with the elements from one time to the next. */
@@ -90,6 +99,7 @@ struct attending {
   struct attention_state st;
   struct attention_size size;
   shoal_dtype type;
+  shoal_dtype in_products;            /* type, or float */
   struct head_tensor in[3], grads[3]; /* queries, keys, values */
   struct head_tensor y, dy;
   float *sums;
@@ -102,6 +112,11 @@ struct attending {
  * was given. */
 static int64_t block_of(const struct attending *a) { return MAX(1, MIN(BLOCK, MOST_SCORES / a->size.keys)); }
 
+/* Floats' room for a block's numbers in the type of products. */
+static int64_t rounded_room(const struct attending *a) {
+  return a->in_products == SHOAL_FLOAT32 ? 0 : (block_of(a) * a->size.keys + 1) / 2;
+}
+
 static int64_t seen(const struct attending *a, int64_t query) {
   return a->st.causal ? MIN(a->size.keys, query + 1 + a->size.keys - a->size.queries) : a->size.keys;
 }
@@ -111,29 +126,33 @@ static char *place(const struct attending *a, struct head_tensor of, int64_t ite
   return (char *)of.at + (size_t)(b * of.times * of.step + h * a->size.depth) * dtype_size(a->type);
 }
 
-/* A head's rows where they are, or converted, in room that is used up. */
-static struct head_rows make_room(const struct attending *a, struct head_tensor of, int64_t item, float **room) {
-  struct head_rows r = {*room, a->size.depth};
-  if (a->type == SHOAL_FLOAT32) return (struct head_rows){(float *)place(a, of, item), of.step};
+/* A head's rows of this type: where they are, or in room that is used up. */
+static struct head_rows make_room(const struct attending *a, struct head_tensor of, int64_t item, shoal_dtype type,
+                                  float **room) {
+  if (a->type == type) return (struct head_rows){place(a, of, item), of.step, type};
+  struct head_rows r = {*room, a->size.depth, type};
   *room += of.times * a->size.depth;
   return r;
 }
 
+static struct head_rows from_row(struct head_rows r, int64_t i) {
+  return (struct head_rows){(char *)r.at + (size_t)(i * r.ld) * dtype_size(r.type), r.ld, r.type};
+}
+
+/* The rows in the type of products. */
 static struct head_rows take(const struct attending *a, struct head_tensor of, int64_t item, float **room) {
   const char *from = place(a, of, item);
-  struct head_rows r = make_room(a, of, item, room);
-  for (int64_t t = 0; a->type != SHOAL_FLOAT32 && t < of.times; t++)
-    nn_to_float(a->type, from + (size_t)(t * of.step) * dtype_size(a->type), r.at + t * r.ld, a->size.depth);
+  struct head_rows r = make_room(a, of, item, a->in_products, room);
+  for (int64_t t = 0; a->type != r.type && t < of.times; t++)
+    nn_to_float(a->type, from + (size_t)(t * of.step) * dtype_size(a->type), from_row(r, t).at, a->size.depth);
   return r;
 }
 
 static void give(const struct attending *a, struct head_tensor of, int64_t item, struct head_rows r) {
   char *to = place(a, of, item);
-  for (int64_t t = 0; a->type != SHOAL_FLOAT32 && t < of.times; t++)
-    nn_from_float(a->type, r.at + t * r.ld, to + (size_t)(t * of.step) * dtype_size(a->type), a->size.depth);
+  for (int64_t t = 0; a->type != r.type && t < of.times; t++)
+    nn_from_float(a->type, from_row(r, t).at, to + (size_t)(t * of.step) * dtype_size(a->type), a->size.depth);
 }
-
-static struct head_rows from_row(struct head_rows r, int64_t i) { return (struct head_rows){r.at + i * r.ld, r.ld}; }
 
 /* c = a b, or c += a b, a of m rows; turned: stored the other way round. */
 static void product(struct attending *a, struct head_rows x, bool turn_x, struct head_rows y, bool turn_y,
@@ -141,14 +160,21 @@ static void product(struct attending *a, struct head_rows x, bool turn_x, struct
   struct gemm g = {.m = m,
                    .n = n,
                    .k = k,
-                   .a = {.data = x.at, .type = SHOAL_FLOAT32, .ld = x.ld, .trans = turn_x},
-                   .b = {.data = y.at, .type = SHOAL_FLOAT32, .ld = y.ld, .trans = turn_y},
+                   .a = {.data = x.at, .type = x.type, .ld = x.ld, .trans = turn_x},
+                   .b = {.data = y.at, .type = y.type, .ld = y.ld, .trans = turn_y},
                    .c = to.at,
-                   .type = SHOAL_FLOAT32,
+                   .type = to.type,
                    .ldc = to.ld,
                    .accumulate = add};
   shoal_status s = gemm_run(NULL, &g), none = NULL;
   if (s && !atomic_compare_exchange_strong(&a->failed, &none, s)) shoal_status_free(s);
+}
+
+/* A block's numbers [queries][keys], as products take them: rounded into room where they are not floats. */
+static struct head_rows as_factor(const struct attending *a, float *from, void *room, int64_t rows, int64_t keys) {
+  if (a->in_products == SHOAL_FLOAT32) return (struct head_rows){from, keys, SHOAL_FLOAT32};
+  nn_from_float(a->in_products, from, room, rows * keys);
+  return (struct head_rows){room, keys, a->in_products};
 }
 
 VECTOR_CLONES static void times_number(float *x, float by, int64_t n) {
@@ -204,26 +230,34 @@ static float weigh(const struct attending *a, int64_t item, float *row, int64_t 
   return top + logf(sum);
 }
 
-static void forward_block(struct attending *a, int64_t item, int64_t first, int64_t m, struct head_rows q,
-                          struct head_rows k, struct head_rows v, struct head_rows y, float *scores) {
-  float *sums = a->sums + item * a->size.queries;
+struct head_forward {
+  struct head_rows q, k, v, y;
+  float *scores;  /* of a block: [queries][keys] */
+  float *rounded; /* room for as many in the type of products */
+  int64_t item;
+};
+
+static void forward_block(struct attending *a, const struct head_forward *h, int64_t first, int64_t m) {
+  float *sums = a->sums + h->item * a->size.queries;
   int64_t n = seen(a, first + m - 1), d = a->size.depth;
-  struct head_rows s = {scores, n};
-  product(a, from_row(q, first), false, k, true, s, m, n, d, false);
-  for (int64_t i = 0; i < m; i++) sums[first + i] = weigh(a, item, scores + i * n, first + i, n);
-  product(a, s, false, v, false, from_row(y, first), m, d, n, false);
+  product(a, from_row(h->q, first), false, h->k, true, (struct head_rows){h->scores, n, SHOAL_FLOAT32}, m, n, d, false);
+  for (int64_t i = 0; i < m; i++) sums[first + i] = weigh(a, h->item, h->scores + i * n, first + i, n);
+  product(a, as_factor(a, h->scores, h->rounded, m, n), false, h->v, false, from_row(h->y, first), m, d, n, false);
 }
 
 static void forward_heads(void *arg, int64_t begin, int64_t end) {
   struct attending *a = arg;
   int64_t tq = a->size.queries, tk = a->size.keys, d = a->size.depth, block = block_of(a);
-  float *scores = scratch_get(SCRATCH_PATCH, (size_t)(block * tk + 2 * (tq + tk) * d) * sizeof *scores);
+  float *all = scratch_get(SCRATCH_PATCH, (size_t)(block * tk + rounded_room(a) + 2 * (tq + tk) * d) * sizeof *all);
   for (int64_t i = begin; i < end; i++) {
-    float *room = scores + block * tk;
-    struct head_rows q = take(a, a->in[0], i, &room), k = take(a, a->in[1], i, &room), v = take(a, a->in[2], i, &room);
-    struct head_rows y = make_room(a, a->y, i, &room);
-    for (int64_t at = 0; at < tq; at += block) forward_block(a, i, at, MIN(block, tq - at), q, k, v, y, scores);
-    give(a, a->y, i, y);
+    struct head_forward h = {.scores = all, .rounded = all + block * tk, .item = i};
+    float *room = h.rounded + rounded_room(a);
+    h.q = take(a, a->in[0], i, &room);
+    h.k = take(a, a->in[1], i, &room);
+    h.v = take(a, a->in[2], i, &room);
+    h.y = make_room(a, a->y, i, a->in_products, &room);
+    for (int64_t at = 0; at < tq; at += block) forward_block(a, &h, at, MIN(block, tq - at));
+    give(a, a->y, i, h.y);
   }
 }
 
@@ -233,9 +267,21 @@ VECTOR_CLONES static void weights_again(float *row, float scale, float sum, int6
   LOOP_FREE for (int64_t i = 0; i < n; i++) row[i] = vm_exp(row[i] * scale - sum);
 }
 
-static float dot(const float *x, const float *y, int64_t n) {
-  float sum = 0;
+static float dot_floats(const float *x, const float *y, float sum, int64_t n) {
   for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
+  return sum;
+}
+
+static float dot(struct head_rows x, struct head_rows y, int64_t n) {
+  enum { STRIP = 256 };
+  float sum = 0, floats[2][STRIP];
+  if (x.type == SHOAL_FLOAT32) return dot_floats(x.at, y.at, 0, n);
+  for (int64_t i = 0; i < n; i += STRIP) {
+    int64_t some = MIN(STRIP, n - i);
+    nn_to_float(x.type, (const char *)x.at + (size_t)i * dtype_size(x.type), floats[0], some);
+    nn_to_float(y.type, (const char *)y.at + (size_t)i * dtype_size(y.type), floats[1], some);
+    sum = dot_floats(floats[0], floats[1], sum, some);
+  }
   return sum;
 }
 
@@ -245,7 +291,8 @@ VECTOR_CLONES static void scores_grad(float *ds, const float *w, float delta, fl
 
 struct head_back {
   struct head_rows q, k, v, y, dy, dq, dk, dv;
-  float *weights, *grads; /* of a block: [queries][keys] */
+  float *weights, *grads;         /* of a block: [queries][keys] */
+  float *rounded, *rounded_grads; /* room for as many in the type of products */
   int64_t item;
 };
 
@@ -255,37 +302,40 @@ static void back_row(const struct attending *a, const struct head_back *h, int64
   if (a->mask) weigh(a, h->item, w, query, n);
   else weights_again(w, a->st.scale, a->sums[h->item * a->size.queries + query], end);
   memset(w + end, 0, (size_t)(n - end) * sizeof *w);
-  float delta = dot(from_row(h->y, query).at, from_row(h->dy, query).at, a->size.depth);
+  float delta = dot(from_row(h->y, query), from_row(h->dy, query), a->size.depth);
   scores_grad(ds, w, delta, a->st.scale, n);
 }
 
 static void back_block(struct attending *a, const struct head_back *h, int64_t first, int64_t m) {
   int64_t n = seen(a, first + m - 1), d = a->size.depth;
-  struct head_rows w = {h->weights, n}, ds = {h->grads, n}, q = from_row(h->q, first), dy = from_row(h->dy, first);
-  product(a, q, false, h->k, true, w, m, n, d, false);
-  product(a, dy, false, h->v, true, ds, m, n, d, false);
-  for (int64_t i = 0; i < m; i++) back_row(a, h, first + i, w.at + i * n, ds.at + i * n, n);
+  struct head_rows q = from_row(h->q, first), dy = from_row(h->dy, first);
+  product(a, q, false, h->k, true, (struct head_rows){h->weights, n, SHOAL_FLOAT32}, m, n, d, false);
+  product(a, dy, false, h->v, true, (struct head_rows){h->grads, n, SHOAL_FLOAT32}, m, n, d, false);
+  for (int64_t i = 0; i < m; i++) back_row(a, h, first + i, h->weights + i * n, h->grads + i * n, n);
+  struct head_rows w = as_factor(a, h->weights, h->rounded, m, n), ds = as_factor(a, h->grads, h->rounded_grads, m, n);
   product(a, w, true, dy, false, h->dv, n, d, m, true);
   product(a, ds, true, q, false, h->dk, n, d, m, true);
   product(a, ds, false, h->k, false, from_row(h->dq, first), m, d, n, false);
 }
 
 static void clear(struct head_rows r, int64_t times, int64_t d) {
-  for (int64_t t = 0; t < times; t++) memset(r.at + t * r.ld, 0, (size_t)d * sizeof *r.at);
+  for (int64_t t = 0; t < times; t++) memset(from_row(r, t).at, 0, (size_t)d * dtype_size(r.type));
 }
 
 static void back_head(struct attending *a, int64_t i, float *room) {
   int64_t tq = a->size.queries, tk = a->size.keys, block = block_of(a);
   struct head_back h = {.weights = room, .grads = room + block * tk, .item = i};
-  room += 2 * block * tk;
+  h.rounded = room + 2 * block * tk;
+  h.rounded_grads = h.rounded + rounded_room(a);
+  room = h.rounded_grads + rounded_room(a);
   h.q = take(a, a->in[0], i, &room);
   h.k = take(a, a->in[1], i, &room);
   h.v = take(a, a->in[2], i, &room);
   h.y = take(a, a->y, i, &room);
   h.dy = take(a, a->dy, i, &room);
-  h.dq = make_room(a, a->grads[0], i, &room);
-  h.dk = make_room(a, a->grads[1], i, &room);
-  h.dv = make_room(a, a->grads[2], i, &room);
+  h.dq = make_room(a, a->grads[0], i, a->in_products, &room);
+  h.dk = make_room(a, a->grads[1], i, SHOAL_FLOAT32, &room); /* sums of several products */
+  h.dv = make_room(a, a->grads[2], i, SHOAL_FLOAT32, &room);
   clear(h.dk, tk, a->size.depth);
   clear(h.dv, tk, a->size.depth);
   for (int64_t at = 0; at < tq; at += block) back_block(a, &h, at, MIN(block, tq - at));
@@ -297,7 +347,8 @@ static void back_head(struct attending *a, int64_t i, float *room) {
 static void back_heads(void *arg, int64_t begin, int64_t end) {
   struct attending *a = arg;
   int64_t tq = a->size.queries, tk = a->size.keys, d = a->size.depth;
-  float *room = scratch_get(SCRATCH_PATCH, (size_t)(2 * block_of(a) * tk + 4 * (tq + tk) * d) * sizeof *room);
+  float *room =
+      scratch_get(SCRATCH_PATCH, (size_t)(2 * (block_of(a) * tk + rounded_room(a)) + 4 * (tq + tk) * d) * sizeof *room);
   for (int64_t i = begin; i < end; i++) back_head(a, i, room);
 }
 
@@ -308,6 +359,7 @@ static shoal_status init(struct kernel_init *ki, void *state) { return attention
 static shoal_status begin(struct kernel_ctx *ctx, bool back, struct attending *a) {
   *a = (struct attending){.st = *(const struct attention_state *)ctx->state, .type = ctx_in_type(ctx, 0)};
   TRY(attention_size(ctx, &a->st, back, &a->size));
+  a->in_products = a->type == SHOAL_BFLOAT16 && a->size.queries >= LEAST_ROWS ? a->type : SHOAL_FLOAT32;
   for (int i = 0; i < 3; i++)
     a->in[i] = (struct head_tensor){attention_in(ctx, &a->size, i), i ? a->size.keys : a->size.queries, a->size.step};
   return a->st.masked ? take_mask(ctx, a) : NULL;

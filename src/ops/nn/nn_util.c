@@ -3,13 +3,22 @@
 
 #include <string.h>
 
+#include "base/vector.h"
+
+VECTOR_CLONES static void widen(const bf16 *from, float *to, int64_t n) {
+  LOOP_FREE for (int64_t i = 0; i < n; i++) to[i] = bf16_to_float(from[i]);
+}
+
+VECTOR_CLONES static void narrow(const float *from, bf16 *to, int64_t n) {
+  LOOP_FREE for (int64_t i = 0; i < n; i++) to[i] = bf16_from_float(from[i]);
+}
+
 void nn_to_float(shoal_dtype type, const void *from, float *to, int64_t n) {
   if (type == SHOAL_FLOAT16) {
     const f16 *x = from;
     for (int64_t i = 0; i < n; i++) to[i] = f16_to_float(x[i]);
   } else if (type == SHOAL_BFLOAT16) {
-    const bf16 *x = from;
-    for (int64_t i = 0; i < n; i++) to[i] = bf16_to_float(x[i]);
+    widen(from, to, n);
   } else {
     memcpy(to, from, (size_t)n * sizeof *to);
   }
@@ -20,8 +29,7 @@ void nn_from_float(shoal_dtype type, const float *from, void *to, int64_t n) {
     f16 *x = to;
     for (int64_t i = 0; i < n; i++) x[i] = f16_from_float(from[i]);
   } else if (type == SHOAL_BFLOAT16) {
-    bf16 *x = to;
-    for (int64_t i = 0; i < n; i++) x[i] = bf16_from_float(from[i]);
+    narrow(from, to, n);
   } else {
     memcpy(to, from, (size_t)n * sizeof *from);
   }

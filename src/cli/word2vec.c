@@ -1,8 +1,8 @@
 /* `shoal word2vec train|phrases|neighbors|analogy`: word vectors, with the flags of the original program.
  *
- * Those have one dash and their value behind a blank ("-size 200"); both dashes and "=" do as well. -classes is the one
- * that is refused: clusters of vectors are another program's affair. What is asked for is written when training is
- * over; a run that is told to stop (Ctrl-C, SIGTERM) before that leaves no file behind, and says so. */
+ * Those have one dash and their value behind a blank ("-size 200"); both dashes and "=" do as well. What is asked for
+ * is written when training is over; a run that is told to stop (Ctrl-C, SIGTERM) before that leaves no file behind, and
+ * says so. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -18,6 +18,7 @@
 #include "base/stop.h"
 #include "cli/cli.h"
 #include "cli/word2vec.h"
+#include "word2vec/classes.h"
 #include "word2vec/count.h"
 #include "word2vec/phrases.h"
 #include "word2vec/projector.h"
@@ -31,8 +32,8 @@ enum { MB = 1 << 20 };
 struct word2vec_settings {
   struct word2vec_task task;
   struct word2vec_hosts *hosts; /* NULL: this process alone */
-  const char *text, *output, *checkpoint_dir, *save_vocab, *read_vocab, *alpha, *sample, *classes;
-  int64_t size, window, hs, negative, threads, iter, min_count, binary, cbow, debug, seed, memory_mb, meetings;
+  const char *text, *output, *checkpoint_dir, *save_vocab, *read_vocab, *alpha, *sample;
+  int64_t size, window, hs, negative, threads, iter, min_count, binary, cbow, debug, seed, memory_mb, meetings, classes;
 };
 
 static shoal_status read_real(const char *name, const char *text, double *out) {
@@ -103,7 +104,8 @@ static void saved(const char *what) { fprintf(stderr, "saved %s\n", what); }
 static shoal_status save(const struct word2vec_settings *s, const struct word_vocabulary *v,
                          const struct word_model *m) {
   if (s->output) {
-    TRY(vectors_write(&v->words, m->in, m->width, s->output, s->binary));
+    if (s->classes) TRY(classes_write(&v->words, m->in, m->width, (int)s->classes, (int)s->threads, s->output));
+    else TRY(vectors_write(&v->words, m->in, m->width, s->output, s->binary));
     saved(s->output);
   }
   if (s->checkpoint_dir) {
@@ -118,6 +120,8 @@ static shoal_status train_and_save(const struct word2vec_settings *s, const stru
   struct training_options o;
   struct word_model m;
   bool terminal = isatty(STDERR_FILENO);
+  if ((size_t)s->classes > v->words.n)
+    return INVALID("-classes %" PRId64 ": there are %zu words to be put into classes", s->classes, v->words.n);
   TRY(read_options(s, &o));
   if (s->debug > 1 || (s->debug && terminal)) o.tell = tell;
   o.arg = &terminal;
@@ -190,6 +194,8 @@ static int train_main(int argc, char **argv) {
   const struct flag flags[] = {
       {"train", "FILE", "the text, words between blanks; more files may follow the flags", .text = &s.text},
       {"output", "FILE", "where the vectors go", .text = &s.output},
+      {"classes", "N", "put the words into so many classes; these go to -output, not the vectors (default 0: none)",
+       .number = &s.classes, .max = CLASSES_MOST},
       {"binary", "0|1", "in the binary format (default 0: as text)", .number = &s.binary, .max = 1},
       {"checkpoint_dir", "DIR", "a checkpoint, and the files of TensorBoard's projector, go there",
        .text = &s.checkpoint_dir},
@@ -228,13 +234,11 @@ static int train_main(int argc, char **argv) {
       {"task_index", "N", "this task", .number = &s.task.task_index, .min = 0, .max = INT32_MAX},
       {"insecure_bind_all", NULL, "listen beyond this machine without TLS", .on = &s.task.insecure_bind_all},
       TLS_FLAGS(s.task.tls),
-      {"classes", "N", "refused: word classes are not computed", .text = &s.classes},
   };
   static const char usage[] = "shoal word2vec train -train FILE -output FILE [-size N] [-cbow 0|1] ... [FILE...]";
   int code, n;
   if (!flags_parse(usage, flags, COUNT_OF(flags), &argc, argv, &code)) return code;
-  if (s.classes && strcmp(s.classes, "0") != 0)
-    return refuse("train", "-classes is not there: cluster the vectors by another program", usage);
+  if (s.classes && !s.output) return refuse("train", "-classes go to -output, which is missing", usage);
   if (!s.text && argc < 2) return refuse("train", "-train is missing", usage);
   if (!s.output && !s.save_vocab && !s.checkpoint_dir)
     return refuse("train", "say -output, --checkpoint_dir or -save-vocab: nothing would be kept", usage);

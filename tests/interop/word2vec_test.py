@@ -128,6 +128,25 @@ def test_tensorflow_reads_the_checkpoint(folder):
 
 
 @in_folder
+def test_classes(folder):
+    """As the original has them: lines "WORD CLASS", words of one subject together."""
+    text, out = os.path.join(folder, "text"), os.path.join(folder, "out")
+    write_subjects(text)
+    command("train", "-train", text, "-size", 24, "-window", 5, "-iter", 8, "-min-count", 3, "-alpha", 0.05, "-cbow", 0,
+            "-output", out, "-threads", 1, "-classes", 12)
+    with open(out) as f:
+        lines = [line.split() for line in f]
+    assert lines[0][0] == "</s>" and all(0 <= int(c) < 12 for _, c in lines), lines[:5]
+    subject_of, of_class = {w: k for k, subject in enumerate(SUBJECTS) for w in subject}, {}
+    for word, c in lines:
+        if word in subject_of:
+            of_class.setdefault(c, []).append(subject_of[word])
+    alike = sum(max(map(subjects.count, subjects)) for subjects in of_class.values())
+    assert alike > 0.8 * len(subject_of), of_class
+    assert "-output, which is missing" in command("train", "-train", text, "-save-vocab", out, "-classes", 3, code=2)[1]
+
+
+@in_folder
 def test_questions(folder):
     vectors = os.path.join(folder, "vec")
     with open(vectors, "w") as f:
@@ -166,7 +185,7 @@ def test_bad_input(folder):
         f.write("one " * 100)
     assert "one word only" in command(*train)[1]
     os.remove(out)
-    for args, code, words in ((["-hs", 0, "-negative", 0], 2, "-hs 1"), (["-classes", 500], 2, "-classes"),
+    for args, code, words in ((["-hs", 0, "-negative", 0], 2, "-hs 1"), (["-classes", 500], 2, "there are 2 words"),
                               (["-alpha", "x"], 2, "-alpha x"), (["-alpha", "0"], 2, "above 0"), (["-window", 0], 2, "window"),
                               (["-size", 1000000, "--memory=1"], 1, "are allowed")):
         assert words in command(*train, *args, code=code)[1], args

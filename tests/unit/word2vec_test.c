@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "checkpoint/bundle.h"
 #include "word2vec/block.h"
+#include "word2vec/classes.h"
 #include "word2vec/phrases.h"
 #include "word2vec/projector.h"
 #include "word2vec/sampling.h"
@@ -419,6 +420,36 @@ static shoal_status count_meetings(void *arg, struct word_model *m, size_t words
   return NULL;
 }
 
+/* Rows around a few directions, more words than a thread takes at once. */
+static void words_of_a_direction_are_one_class(void **state) {
+  enum { WORDS = 3000, WIDTH = 20, DIRECTIONS = 5 };
+  float *at;
+  int32_t *by_one = mem_zalloc(WORDS, sizeof *by_one), *by_four = mem_zalloc(WORDS, sizeof *by_four);
+  uint64_t chances = 7;
+  ASSERT_OK(rows_new(WORDS, WIDTH, &at));
+  for (size_t i = 0; i < WORDS; i++) {
+    float *row = at + i * rows_stride(WIDTH);
+    for (size_t j = 0; j < WIDTH; j++) row[j] = (float)(chance(&chances) >> 8) / 16777216.0f * 0.2f;
+    row[i / 7 % DIRECTIONS * 4] += 1 + (float)(i % 3);
+  }
+  ASSERT_OK(classes_find(at, WORDS, WIDTH, 40, 1, by_one));
+  ASSERT_OK(classes_find(at, WORDS, WIDTH, 40, 4, by_four));
+  assert_memory_equal(by_one, by_four, WORDS * sizeof *by_one);
+  int direction_of[40];
+  memset(direction_of, -1, sizeof direction_of);
+  for (int i = 0; i < WORDS; i++) {
+    assert_in_range(by_one[i], 0, 39);
+    int *of = &direction_of[by_one[i]], direction = i / 7 % DIRECTIONS;
+    assert_true(*of < 0 || *of == direction);
+    *of = direction;
+  }
+  ASSERT_OK(classes_find(at, WORDS, WIDTH, 1, 2, by_four));
+  for (int i = 0; i < WORDS; i++) assert_int_equal(by_four[i], 0);
+  free(at);
+  free(by_one);
+  free(by_four);
+}
+
 static void keep_words(void *arg, const struct training_progress *p) { *(int64_t *)arg = p->words; }
 
 static void hosts_share_the_text(void **state) {
@@ -722,21 +753,19 @@ static void who_is_told_to_stop_trains_no_more(void **state) {
   text_release(&text);
 }
 
-RUN_TESTS_WITHIN(make_dir, drop_dir, cmocka_unit_test(words_are_counted_dropped_and_sorted),
-                 cmocka_unit_test(a_table_keeps_to_its_limit), cmocka_unit_test(every_word_is_seen_once),
-                 cmocka_unit_test(long_words_are_cut_before_a_byte_that_goes_on),
-                 cmocka_unit_test(empty_texts_are_refused),
-                 cmocka_unit_test(a_vocabulary_is_the_same_by_any_number_of_threads),
-                 cmocka_unit_test(little_memory_costs_the_rare_words),
-                 cmocka_unit_test(wrong_vocabularies_are_told_by_their_line),
-                 cmocka_unit_test(words_are_drawn_by_their_counts), cmocka_unit_test(frequent_words_have_short_ways),
-                 cmocka_unit_test(kernels_do_what_is_done_by_hand), cmocka_unit_test(means_are_spread_again),
-                 cmocka_unit_test(every_variant_tells_subjects_apart), cmocka_unit_test(one_thread_gives_the_same_bits),
-                 cmocka_unit_test(hosts_share_the_text), cmocka_unit_test(odd_texts_train_too),
-                 cmocka_unit_test(wide_windows_and_many_drawn_train_too),
-                 cmocka_unit_test(what_makes_no_sense_is_refused),
-                 cmocka_unit_test(too_large_a_model_says_what_would_fit), cmocka_unit_test(both_formats_come_back),
-                 cmocka_unit_test(numbers_are_those_of_printf), cmocka_unit_test(files_cut_short_are_told),
-                 cmocka_unit_test(wrong_files_are_told), cmocka_unit_test(nearest_words_come_first),
-                 cmocka_unit_test(phrases_are_joined), cmocka_unit_test(checkpoints_hold_the_model),
-                 cmocka_unit_test(who_is_told_to_stop_trains_no_more))
+RUN_TESTS_WITHIN(
+    make_dir, drop_dir, cmocka_unit_test(words_are_counted_dropped_and_sorted),
+    cmocka_unit_test(a_table_keeps_to_its_limit), cmocka_unit_test(every_word_is_seen_once),
+    cmocka_unit_test(long_words_are_cut_before_a_byte_that_goes_on), cmocka_unit_test(empty_texts_are_refused),
+    cmocka_unit_test(a_vocabulary_is_the_same_by_any_number_of_threads),
+    cmocka_unit_test(little_memory_costs_the_rare_words), cmocka_unit_test(wrong_vocabularies_are_told_by_their_line),
+    cmocka_unit_test(words_are_drawn_by_their_counts), cmocka_unit_test(frequent_words_have_short_ways),
+    cmocka_unit_test(kernels_do_what_is_done_by_hand), cmocka_unit_test(means_are_spread_again),
+    cmocka_unit_test(every_variant_tells_subjects_apart), cmocka_unit_test(words_of_a_direction_are_one_class),
+    cmocka_unit_test(one_thread_gives_the_same_bits), cmocka_unit_test(hosts_share_the_text),
+    cmocka_unit_test(odd_texts_train_too), cmocka_unit_test(wide_windows_and_many_drawn_train_too),
+    cmocka_unit_test(what_makes_no_sense_is_refused), cmocka_unit_test(too_large_a_model_says_what_would_fit),
+    cmocka_unit_test(both_formats_come_back), cmocka_unit_test(numbers_are_those_of_printf),
+    cmocka_unit_test(files_cut_short_are_told), cmocka_unit_test(wrong_files_are_told),
+    cmocka_unit_test(nearest_words_come_first), cmocka_unit_test(phrases_are_joined),
+    cmocka_unit_test(checkpoints_hold_the_model), cmocka_unit_test(who_is_told_to_stop_trains_no_more))

@@ -5,7 +5,8 @@
  *   shoal launch --ps=2 --workers=2 -- word2vec --text=text.txt --vocab=words.txt --output=vectors.txt
  *   shoal word2vec neighbors --vectors=vectors.txt king
  *
- * Skip-gram with negative sampling, or with noise-contrastive estimation (--loss=nce); asynchronous, or the workers'
+ * Skip-gram, or a word from the mean of those around it (--cbow); with negative sampling, or with noise-contrastive
+ * estimation (--loss=nce); asynchronous, or the workers'
  * gradients averaged (--sync_replicas). On one machine `shoal word2vec train` is many times as fast: this is for models
  * that one machine does not hold, and for those who change the model. */
 #include "word_pairs.h"
@@ -16,7 +17,7 @@ struct settings {
   const char *text, *vocab, *loss, *output, *checkpoint_dir, *device;
   int64_t size, window, num_sampled, batch_size, train_steps, shards, seed;
   double learning_rate, negative, sample;
-  bool sync_replicas;
+  bool cbow, sync_replicas;
 };
 
 struct tables {
@@ -31,6 +32,7 @@ static void read_settings(int argc, char **argv, struct settings *s) {
       flag_path("output", "where the chief writes the vectors, as text", &s->output),
       flag_between("size", "numbers in a vector", &s->size, 1, 65536),
       flag_between("window", "the most words on either side", &s->window, 1, 30),
+      flag_on("cbow", "a word from the mean of those around it; without: those from it, skip-gram", &s->cbow),
       flag_text("loss", "negative (sampling) or nce", &s->loss),
       flag_between("num_sampled", "words drawn for each batch", &s->num_sampled, 1, 65536),
       flag_real("negative", "how much all of them weigh, in words; not for nce", &s->negative),
@@ -79,7 +81,8 @@ static shoal_out begin_zero(shoal_graph *g, shoal_dtype dtype, shoal_dims shape,
 
 static struct tables make_tables(shoal_graph *g, struct settings *s, int64_t words, int ps_tasks) {
   shoal_partitioner cut = shoal_fixed_partitioner(s->shards ? s->shards : ps_tasks ? ps_tasks : 1, 0);
-  shoal_dims table = SHOAL_SHAPE(words, s->size);
+  const int64_t dims[] = {words, s->size};
+  shoal_dims table = {2, dims};
   struct tables t;
   memset(&t, 0, sizeof t);
   t.in = shoal_partitioned_variable(g, "embeddings", SHOAL_FLOAT32, table, &cut, begin_vectors, s);
@@ -104,9 +107,19 @@ static shoal_out corrected(shoal_graph *g, const struct tables *t, shoal_out log
 /* log(1 + exp(x)): what a logit costs when the word was not there; of -x, when it was. */
 static shoal_out cost(shoal_graph *g, shoal_out x) { return shoal_reduce_sum(g, shoal_softplus(g, x)); }
 
-/* The loss of a batch, summed over its pairs: x [batch], y [batch, 1]. */
+/* The mean of the vectors of words x [batch, around], each worth what stands in worth, which is of the same shape. */
+static shoal_out mean_of(shoal_graph *g, const struct settings *s, const struct tables *t, shoal_out x,
+                         shoal_out worth) {
+  const int32_t rows[] = {(int32_t)s->batch_size, (int32_t)(2 * s->window), (int32_t)s->size};
+  shoal_out flat = shoal_reshape(g, x, shoal_constant_int(g, -1));
+  shoal_out at = shoal_reshape(g, rows_of(g, &t->in, flat), shoal_constant_ints(g, SHOAL_SHAPE(3), rows));
+  at = shoal_mul(g, at, shoal_expand_dims(g, worth, shoal_constant_int(g, 2)));
+  return shoal_sum(g, at, shoal_constant_int(g, 1));
+}
+
+/* The loss of a batch, summed over its pairs: of vectors at [batch, size] and words y [batch, 1]. */
 static shoal_out make_loss(shoal_graph *g, const struct settings *s, const struct vocabulary *v, const struct tables *t,
-                           shoal_out x, shoal_out y) {
+                           shoal_out at, shoal_out y) {
   shoal_fixed_unigram_candidate_sampler_options o = SHOAL_FIXED_UNIGRAM_CANDIDATE_SAMPLER_DEFAULTS;
   o.distortion = 0.75f;
   o.unigrams = v->counts;
@@ -115,7 +128,7 @@ static shoal_out make_loss(shoal_graph *g, const struct settings *s, const struc
   shoal_fixed_unigram_candidate_sampler_outs drawn =
       shoal_fixed_unigram_candidate_sampler_with(g, y, 1, s->num_sampled, false, v->n, &o);
   shoal_out true_ids = shoal_reshape(g, y, shoal_constant_int(g, -1));
-  shoal_out at = rows_of(g, &t->in, x), there = rows_of(g, &t->out, true_ids);
+  shoal_out there = rows_of(g, &t->out, true_ids);
   shoal_out others = rows_of(g, &t->out, drawn.sampled_candidates);
   shoal_out near = shoal_sum(g, shoal_mul(g, at, there), shoal_constant_int(g, 1));
   shoal_out far = shoal_mat_mul_with(g, at, others, SHOAL_OPTIONS(shoal_mat_mul_options, .transpose_b = true));
@@ -185,9 +198,15 @@ int main(int argc, char **argv) {
   shoal_var step = shoal_global_step(g);
   shoal_input input = shoal_input_position(g, number);
   struct tables t = make_tables(g, &s, words.n, ps_tasks);
-  const shoal_out fed[] = {shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(s.batch_size), "x"),
-                           shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(s.batch_size, 1), "y")};
-  shoal_out sum = make_loss(g, &s, &words, &t, fed[0], fed[1]);
+  shoal_out fed[3];
+  int n_fed = s.cbow ? 3 : 2;
+  const int64_t dims[] = {s.batch_size, 2 * s.window};
+  shoal_dims around = {2, dims}, one = {1, dims};
+  fed[0] = shoal_placeholder(g, SHOAL_INT64, s.cbow ? around : one, "x");
+  fed[1] = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(s.batch_size, 1), "y");
+  if (s.cbow) fed[2] = shoal_placeholder(g, SHOAL_FLOAT32, around, "worth");
+  shoal_out at = s.cbow ? mean_of(g, &s, &t, fed[0], fed[2]) : rows_of(g, &t.in, fed[0]);
+  shoal_out sum = make_loss(g, &s, &words, &t, at, fed[1]);
   shoal_out loss = shoal_div(g, sum, shoal_constant_float(g, (float)s.batch_size)); /* of a pair, to be printed */
   shoal_optimizer sgd = shoal_sgd(s.learning_rate);
   sgd.learning_rate_out =
@@ -206,7 +225,7 @@ int main(int argc, char **argv) {
   snprintf(label, sizeof label, "%s %d", cluster ? shoal_cluster_job(cluster) : "worker", task);
   shoal_hook hooks[3];
   int n_hooks = 0;
-  hooks[n_hooks++] = shoal_input_hook(input, fed, 2, fill_pairs, &pairs);
+  hooks[n_hooks++] = shoal_input_hook(input, fed, n_fed, s.cbow ? fill_around : fill_pairs, &pairs);
   hooks[n_hooks++] = shoal_nan_tensor_hook(loss, true);
   if (sync) hooks[n_hooks++] = shoal_sync_hook(sync, is_chief);
   shoal_progress progress = {

@@ -1,4 +1,5 @@
-/* Pairs of words that stand near each other in a text: the examples of a skip-gram model.
+/* Words that stand near each other in a text: pairs, the examples of a skip-gram model, or a word with all that are
+ * around it, those of a continuous bag of words.
  *
  * The words are those of a file of lines "WORD COUNT", most frequent first, which `shoal word2vec train -save-vocab`
  * writes. The text is mapped and looked at where chance says: it may be larger than memory. Which pairs a batch has is
@@ -121,24 +122,63 @@ static inline int words_somewhere(const struct word_pairs *p, uint64_t *state, i
   return n;
 }
 
+enum { MOST_AROUND = 64 };
+
+/* Where chance begins for the batch of a number. */
+static inline uint64_t batch_state(const struct word_pairs *p, int64_t position) {
+  uint64_t state = (p->seed * 1000003u + (uint64_t)p->worker) * 0x9e3779b97f4a7c15u + (uint64_t)position * 7919u;
+  next_chance(&state);
+  return state;
+}
+
+/* Two words or more, in a window whose size chance chooses; the one in the middle is number n / 2. */
+static inline int some_words(const struct word_pairs *p, uint64_t *state, int64_t words[MOST_AROUND]) {
+  enum { PATIENCE = 1000 };
+  for (int64_t idle = 0; idle <= PATIENCE * p->batch; idle++) {
+    int reach = 1 + (int)(next_chance(state) % (uint64_t)p->window);
+    int found = words_somewhere(p, state, words, 2 * reach + 1);
+    if (found > 1) return found;
+  }
+  refuse("the text has hardly a line with two words of the vocabulary");
+  return 0;
+}
+
 /* The batch of a number: a word, and one beside it. */
 static inline shoal_status fill_pairs(void *arg, int64_t position, shoal_tensor **values) {
-  enum { MOST = 64, PATIENCE = 1000 };
   const struct word_pairs *p = (const struct word_pairs *)arg;
   const int64_t dims[] = {p->batch, 1};
-  int64_t words[MOST], n = 0, idle = 0;
-  uint64_t state = (p->seed * 1000003u + (uint64_t)p->worker) * 0x9e3779b97f4a7c15u + (uint64_t)position * 7919u;
+  int64_t words[MOST_AROUND], n = 0;
+  uint64_t state = batch_state(p, position);
   check(shoal_tensor_new(SHOAL_INT64, 1, dims, &values[0]));
   check(shoal_tensor_new(SHOAL_INT64, 2, dims, &values[1]));
   int64_t *x = (int64_t *)shoal_tensor_data(values[0]), *y = (int64_t *)shoal_tensor_data(values[1]);
-  next_chance(&state);
   while (n < p->batch) {
-    int reach = 1 + (int)(next_chance(&state) % (uint64_t)p->window);
-    int found = words_somewhere(p, &state, words, 2 * reach + 1), middle = found / 2;
-    if (found < 2 && ++idle > PATIENCE * p->batch)
-      refuse("the text has hardly a line with two words of the vocabulary");
-    for (int i = 0; i < found && found > 1 && n < p->batch; i++)
+    int found = some_words(p, &state, words), middle = found / 2;
+    for (int i = 0; i < found && n < p->batch; i++)
       if (i != middle) x[n] = words[middle], y[n++] = words[i];
+  }
+  return NULL;
+}
+
+/* The words around a word, that word, and what each of the first is worth: together 1. Where there are fewer than the
+ * window has room for, the others are worth nothing. */
+static inline shoal_status fill_around(void *arg, int64_t position, shoal_tensor **values) {
+  const struct word_pairs *p = (const struct word_pairs *)arg;
+  const int64_t around[] = {p->batch, 2 * p->window}, dims[] = {p->batch, 1};
+  int64_t words[MOST_AROUND];
+  uint64_t state = batch_state(p, position);
+  check(shoal_tensor_new(SHOAL_INT64, 2, around, &values[0]));
+  check(shoal_tensor_new(SHOAL_INT64, 2, dims, &values[1]));
+  check(shoal_tensor_new(SHOAL_FLOAT32, 2, around, &values[2]));
+  int64_t *x = (int64_t *)shoal_tensor_data(values[0]), *y = (int64_t *)shoal_tensor_data(values[1]);
+  float *worth = (float *)shoal_tensor_data(values[2]);
+  memset(x, 0, (size_t)(p->batch * around[1]) * sizeof *x);
+  memset(worth, 0, (size_t)(p->batch * around[1]) * sizeof *worth);
+  for (int64_t k = 0; k < p->batch; k++, x += around[1], worth += around[1]) {
+    int found = some_words(p, &state, words), middle = found / 2, n = 0;
+    y[k] = words[middle];
+    for (int i = 0; i < found; i++)
+      if (i != middle) x[n] = words[i], worth[n++] = 1 / (float)(found - 1);
   }
   return NULL;
 }

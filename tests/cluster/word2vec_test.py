@@ -1,5 +1,5 @@
 """Word vectors on clusters: `shoal word2vec train` as several tasks; examples/word2vec.c, a graph, its tables cut into
-parts on the parameter servers: asynchronous, in step, by noise-contrastive estimation; TensorFlow reads the checkpoint
+parts on the parameter servers: asynchronous, in step, by noise-contrastive estimation, as a bag of words; TensorFlow reads the checkpoint
 as whole tables."""
 # needs: tensorflow
 # on the soft device: In one process | In step | Mistakes
@@ -98,6 +98,13 @@ def contrastive():
         assert right > 0.9, (right, text)
 
 
+def bag_of_words():
+    """CBOW. A word from the mean of those around it, on parameter servers."""
+    with tempfile.TemporaryDirectory() as folder:
+        right, text = train(folder, "--cbow")
+        assert right > 0.9, (right, text)
+
+
 def several_hosts():
     """Several hosts. `shoal word2vec train` as tasks that become one model now and then, with a text of which each has a part."""
     with tempfile.TemporaryDirectory() as folder:
@@ -133,4 +140,4 @@ def mistakes():
 
 
 if __name__ == "__main__":
-    sys.exit(report([(f.__doc__.split(".")[0], f) for f in (alone, asynchronous, in_step, contrastive, several_hosts, mistakes)]))
+    sys.exit(report([(f.__doc__.split(".")[0], f) for f in (alone, asynchronous, in_step, contrastive, bag_of_words, several_hosts, mistakes)]))

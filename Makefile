@@ -79,6 +79,8 @@ bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in
 	@SHOAL_BUILD=$(BUILD) tools/python.sh bench/serving.py
 	@tools/python.sh bench/allreduce.py --build $(BUILD)
 	@tools/python.sh bench/datasets.py --build $(BUILD)
+	@tools/python.sh bench/input_wait.py --build $(BUILD)
+	@tools/python.sh bench/gpt_cpu.py --build $(BUILD)
 	@tools/python.sh bench/replicas.py --build $(BUILD)
 	@$(BUILD)/bench/saving
 	@$(BUILD)/bench/many_collectives

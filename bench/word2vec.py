@@ -2,11 +2,13 @@
 vocabulary included, and how good the vectors are.
 
   bench/word2vec.py [--build DIR] [--text FILE] [--gensim PYTHON] [--original PROGRAM] [--threads N] [--rounds N]
+                    [--only REGEX]
 
 Without --text it is Debian's dict-gcide (apt install dict-gcide). Of that dictionary the paragraphs of synonyms and
 every fiftieth line are kept out of the training, and quality is measured by them: how often a word is nearer to its
 synonym ("synonyms"), or to a word beside it in those lines ("beside"), than to one drawn by frequency. 0.5 is chance, 1
-is best. A peer that is not there is left out, and that is said."""
+is best. A peer that is not there is left out, and that is said. Last come two processes of one thread, by `shoal
+launch`, beside one, with so many passes (--process_passes) that one of them is at work for a minute or so."""
 import argparse
 import collections
 import gzip
@@ -151,6 +153,26 @@ def compare(o, cbow, text, words, tests, counts, folder):
               f"  shoal is {clock / middle['shoal'][0]:5.2f}x, {used / middle['shoal'][1]:5.2f}x{marks}", flush=True)
 
 
+def processes(o, text, tests, counts, folder):
+    """One process of one thread, and two that meet."""
+    shoal, out = os.path.join(o.build, "shoal"), os.path.join(folder, "processes")
+    train = [shoal, "word2vec", "train", "-train", text, "-output", out, "-size", str(o.size), "-cbow", "0",
+             "-threads", "1", "-iter", str(o.process_passes)]
+    shares = {"one process": 1, "two processes": 2}
+    sides = {"one process": train, "two processes": [shoal, "launch", "--ps=0", "--workers=2", "--", *train]}
+    seconds, marks = collections.defaultdict(list), {}
+    for _ in range(o.rounds):
+        for name, command in sides.items():
+            seconds[name].append(timed(command)[0])
+            marks[name] = "".join(f"  {test} {quality(out, pairs, counts):.3f}" for test, pairs in tests.items())
+    middle = {name: [statistics.median(t[i] for t in times) for i in (0, 1)] for name, times in seconds.items()}
+    print(f"\nskip-gram, {o.size} numbers, processes of one thread, {o.process_passes} passes, {o.rounds} rounds")
+    for name, (clock, used) in middle.items():
+        one = middle["one process"]
+        print(f"  {name:14}{clock:8.1f} s  {one[0] / clock:.2f}x  ({used:.1f} s of processors, "
+              f"{one[1] / used * shares[name]:.2f}x if none waited){marks[name]}", flush=True)
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--build", default=os.path.join(ROOT, "build"))
@@ -161,7 +183,9 @@ def main():
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--passes", type=int, default=5)
     p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--process_passes", type=int, default=10)
     p.add_argument("--size", type=int, default=100)
+    p.add_argument("--only", default="", help="REGEX of skip-gram, CBOW, processes")
     o = p.parse_args()
     if not o.text and not os.path.exists(o.gcide):
         print("word2vec: left out, there is no text: --text=FILE, or apt install dict-gcide")
@@ -177,8 +201,11 @@ def main():
             f.writelines(" ".join(line) + "\n" for line in lines)
         print(f"{sum(counts.values()):,} words, {len(counts):,} different ones; " +
               ", ".join(f"{len(p)} pairs {t}" for t, p in tests.items()), flush=True)
-        for cbow in (0, 1):
-            compare(o, cbow, text, sum(counts.values()), tests, counts, folder)
+        for cbow, name in enumerate(("skip-gram", "CBOW")):
+            if re.search(o.only, name):
+                compare(o, cbow, text, sum(counts.values()), tests, counts, folder)
+        if re.search(o.only, "processes"):
+            processes(o, text, tests, counts, folder)
 
 
 if __name__ == "__main__":

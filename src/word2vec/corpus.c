@@ -1,6 +1,7 @@
 #include "word2vec/corpus.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
 
@@ -10,8 +11,16 @@ enum { LEAST_CHUNK = 16 << 10, MOST_CHUNK = 128 << 10, PARTS = 64, BEYOND = CORP
 
 static bool blank(char ch) { return ch == ' ' || ch == '\n' || ch == '\t' || ch == '\r' || !ch; }
 
+/* Before it is opened, since to open a pipe is to wait for who writes to it. */
+static shoal_status check_kind(const char *path) {
+  struct stat st;
+  if (stat(path, &st) || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) return NULL; /* opening tells the rest */
+  return INVALID("%s is a pipe or a device: a text is read several times, and in parts, so it must be a file", path);
+}
+
 static shoal_status add_file(struct corpus *c, const char *path) {
   struct corpus_file f = {0};
+  TRY(check_kind(path));
   TRY(file_reader_open(&f.reader, path));
   vec_push(&c->files, f);
   c->bytes += f.reader.size;

@@ -190,10 +190,23 @@ def test_bad_input(folder):
                               (["-size", 1000000, "--memory=1"], 1, "are allowed")):
         assert words in command(*train, *args, code=code)[1], args
         assert not os.path.exists(out), args
+    os.mkfifo(text + "pipe")
+    assert "must be a file" in command("train", "-train", text + "pipe", "-output", out, code=2, timeout=60)[1]
+    os.remove(text + "pipe")
     assert "No such file" in command("train", "-train", text + "x", "-output", out, code=1)[1]
     assert "-train is missing" in command("train", "-output", out, code=2)[1]
     assert "nothing would be kept" in command("train", "-train", text, code=2)[1]
     assert os.listdir(folder) == ["text"]
+
+
+@in_folder
+def test_more_words_than_memory(folder):
+    """Rare words are dropped while they are counted, which is said; those that are frequent have vectors."""
+    text, out = os.path.join(folder, "text"), os.path.join(folder, "out")
+    with open(text, "w") as f:
+        f.writelines(f"u{i} v{i} often\n" for i in range(300000))
+    said = command("train", "-train", text, "-output", out, "-iter", 1, "-size", 8, "--memory=4")[1]
+    assert "the memory allowed did not do" in said and read_text(out)[0] == ["</s>", "often"], said
 
 
 @in_folder

@@ -281,7 +281,8 @@ static void memory_that_could_shrink_is_not_mapped(void **state) {
 
 /* ---- the answering side ---- */
 
-enum { SMALL = 1 << 10, LARGE = 1 << 20, PATIENCE_MS = 60000 }; /* floats; ms */
+/* Floats, of which a small value (which comes by the socket) and a large one have so many; ms. */
+enum { SMALL = SHARED_FROM / 4 - 1, LARGE = 1 << 20, PATIENCE_MS = 60000 };
 
 /* As usual. */
 static void reset_limits(void) {
@@ -367,7 +368,7 @@ static void what_is_checked_stays(void **state) {
     assert_true(fast_ask(p.client, 1, "key", keep, &k, NULL));
     struct fast_frame f = {
         .kind = FAST_SHARED, .dtype = (uint8_t)types[i], .rank = 1, .id = get_ask(p.fd).id, .size = size, .head = 48};
-    struct fast_place place = fast_arena_place(arena);
+    struct fast_place place = *fast_arena_place(arena);
     memset(block, 1, size);
     put(p.fd, &f, sizeof f);
     put(p.fd, &(int64_t){N}, 8);
@@ -380,6 +381,37 @@ static void what_is_checked_stays(void **state) {
     tensor_release(&k.value);
   }
   part(&p);
+  fast_arena_free(arena);
+}
+
+/* Blocks are the first that are free, are nobody else's while they are taken, and fill the arena to its end. */
+static void blocks_fill_the_arena(void **state) {
+  enum { SIZE = SHARED_FROM, THREE = 3 * SIZE - 1, MANY = 1 << 14 };
+  struct fast_arena *arena = fast_arena_new();
+  assert_non_null(arena);
+  uint64_t at[MANY], offset;
+  size_t n = 0;
+  for (; n < MANY && fast_arena_take(arena, SIZE, &at[n]); n++) assert_int_equal(at[n], n * SIZE);
+  assert_int_equal(n * SIZE, fast_arena_place(arena)->size);
+  assert_null(fast_arena_take(arena, 1, &offset));
+  fast_arena_give(arena, SIZE, at[n - 1]);
+  fast_arena_give(arena, SIZE, at[n - 2]);
+  assert_null(fast_arena_take(arena, THREE, &offset)); /* at the end there is room for two */
+  fast_arena_give(arena, 2 * SIZE, at[10]);            /* so is here */
+  assert_null(fast_arena_take(arena, THREE, &offset));
+  fast_arena_give(arena, SIZE, at[101]);
+  fast_arena_give(arena, SIZE, at[100]);
+  fast_arena_give(arena, SIZE, at[102]);
+  assert_non_null(fast_arena_take(arena, THREE, &offset));
+  assert_int_equal(offset, at[100]);
+  static const size_t left[] = {10, 11};
+  for (size_t i = 0; i < COUNT_OF(left); i++) {
+    assert_non_null(fast_arena_take(arena, SIZE, &offset));
+    assert_int_equal(offset, at[left[i]]);
+  }
+  assert_non_null(fast_arena_take(arena, 2 * SIZE, &offset));
+  assert_int_equal(offset, at[n - 2]);
+  assert_null(fast_arena_take(arena, 1, &offset));
   fast_arena_free(arena);
 }
 
@@ -900,4 +932,4 @@ RUN_TESTS_WITHIN(network_begins, network_ends, cmocka_unit_test(only_the_peers_m
                  cmocka_unit_test(bodies_without_room), cmocka_unit_test(each_allocation_fails),
                  cmocka_unit_test(an_id_is_asked_for_once), cmocka_unit_test(handlers_that_go_on),
                  cmocka_unit_test(handlers_that_wait_keep_nobody), cmocka_unit_test(what_is_checked_stays),
-                 cmocka_unit_test(windows_are_as_large_as_they_are))
+                 cmocka_unit_test(blocks_fill_the_arena), cmocka_unit_test(windows_are_as_large_as_they_are))

@@ -1,6 +1,6 @@
 /* The answers of the fast path; see fast.h for what travels.
  *
- * Large tensors are read by the receiver out of the sender's memory (process_vm_readv), those of middling size are put
+ * Large tensors are read by the receiver out of the sender's memory (process_vm_readv), those of 1 KB to 2 MB are put
  * into memory that both share, where the receiver uses them: one copy either way. Where the system forbids it the
  * receiver says RESEND once, and all goes through the socket from then on.
  *
@@ -32,36 +32,40 @@ static void held_free(struct held *h) {
   block_free(h);
 }
 
-/* By shared memory; false when that cannot be. head has t's dimensions, and room. */
-static bool send_shared(struct sender *c, struct fast_frame f, uint64_t *head, struct tensor *t) {
-  uint64_t offset = 0;
-  pthread_mutex_lock(&c->lock);
+/* Takes a block for h and keeps h for the receiver; NULL when there is none. Call with the lock held. */
+static void *take_block(struct sender *c, struct held *h) {
   if (!c->arena && !c->no_shared) {
     c->arena = fast_arena_new();
     c->no_shared = !c->arena;
   }
-  void *to = !c->no_shared && atomic_load(&c->conn.is_open) ? fast_arena_take(c->arena, f.size, &offset) : NULL;
-  pthread_mutex_unlock(&c->lock);
-  if (!to) return false;
-  memcpy(to, t->data, f.size);
-  fast_count(&fast_sent, f.size);
+  if (c->no_shared || c->closed || !atomic_load(&c->conn.is_open)) return NULL;
+  void *to = fast_arena_take(c->arena, h->bytes, &h->offset);
+  if (to) sender_hold(c, h);
+  return to;
+}
+
+/* By shared memory; false when that cannot be. head has t's dimensions, and room. */
+static bool send_shared(struct sender *c, struct fast_frame f, uint64_t *head, struct tensor *t) {
   struct held *h = block_alloc(sizeof *h);
-  *h = (struct held){.id = f.id, .flags = f.flags, .kind = HELD_BLOCK, .offset = offset, .bytes = f.size};
+  *h = (struct held){.id = f.id, .flags = f.flags, .kind = HELD_BLOCK, .bytes = f.size};
   h->value = *t; /* what it is, not whose: whoever gave it has it back now */
   h->value.buffer = NULL;
   h->value.data = NULL;
   pthread_mutex_lock(&c->lock);
-  bool kept = sender_hold(c, h);
+  void *to = take_block(c, h);
+  uint64_t offset = h->offset;
   pthread_mutex_unlock(&c->lock);
-  if (!kept) {
+  if (!to) {
     held_free(h);
-    return true; /* nobody is there to be told */
+    return false;
   }
-  struct fast_place place = fast_arena_place(c->arena);
-  memcpy(head + t->rank, &place, sizeof place);
-  head[t->rank + sizeof place / 8] = offset;
+  /* A peer that lets go of it before it was told where it is spoils its own values alone. */
+  memcpy(to, t->data, f.size);
+  fast_count(&fast_sent, f.size);
+  memcpy(head + t->rank, fast_arena_place(c->arena), sizeof(struct fast_place));
+  head[t->rank + sizeof(struct fast_place) / 8] = offset;
   f.kind = FAST_SHARED;
-  f.head += sizeof place + 8;
+  f.head += sizeof(struct fast_place) + 8;
   fast_conn_send(&c->conn, &f, head, NULL, NULL);
   return true;
 }

@@ -3,7 +3,9 @@
  * The memory is sealed (base/sealed.h). What the receiver writes into a block (it may, a consumer
  * reuses its input's memory) the sender gives to nobody else.
  *
- * Blocks are whole units, found from the start: in the steady state the same few pages serve every step. */
+ * Blocks are whole units, the first that are free: in the steady state the same few pages serve every step. Hundreds of
+ * small blocks are taken one after another, so it is known before which unit nothing is free, and those that are used
+ * or free are passed over by memchr. */
 #include "rpc/fast/fast_shared.h"
 
 #include <stdlib.h>
@@ -18,10 +20,10 @@
 enum { ARENA = 8 << 20, UNIT = SHARED_FROM, UNITS = ARENA / UNIT };
 
 struct fast_arena {
-  int fd;
-  uint64_t inode;
+  struct fast_place place;
   uint8_t *at;
-  bool used[UNITS];
+  size_t first;        /* no unit before it is free */
+  uint8_t used[UNITS]; /* 1, or 0 */
 };
 
 struct fast_arena *fast_arena_new(void) {
@@ -34,8 +36,7 @@ struct fast_arena *fast_arena_new(void) {
     return NULL;
   }
   struct fast_arena *a = mem_zalloc(1, sizeof *a);
-  a->fd = fd;
-  a->inode = inode;
+  a->place = (struct fast_place){.pid = (uint64_t)getpid(), .fd = (uint64_t)fd, .inode = inode, .size = ARENA};
   a->at = at;
   return a;
 }
@@ -43,26 +44,29 @@ struct fast_arena *fast_arena_new(void) {
 void fast_arena_free(struct fast_arena *a) {
   if (!a) return;
   munmap(a->at, ARENA);
-  close(a->fd);
+  close((int)a->place.fd);
   free(a);
   budget_give(rpc_budget(RPC_MAX_FAST_ARENAS), 1);
 }
 
-struct fast_place fast_arena_place(const struct fast_arena *a) {
-  return (struct fast_place){.pid = (uint64_t)getpid(), .fd = (uint64_t)a->fd, .inode = a->inode, .size = ARENA};
-}
+const struct fast_place *fast_arena_place(const struct fast_arena *a) { return &a->place; }
 
 static size_t units_of(size_t bytes) { return (bytes + UNIT - 1) / UNIT; }
 
 void *fast_arena_take(struct fast_arena *a, size_t bytes, uint64_t *offset) {
-  size_t need = units_of(bytes), run = 0;
-  for (size_t i = 0; i < UNITS; i++) {
-    run = a->used[i] ? 0 : run + 1;
-    if (run < need) continue;
-    size_t first = i + 1 - need;
-    memset(a->used + first, true, need);
-    *offset = first * UNIT;
-    return a->at + first * UNIT;
+  size_t need = units_of(bytes);
+  for (size_t at = a->first, next; at + need <= UNITS; at = next) {
+    const uint8_t *from = memchr(a->used + at, 0, UNITS - at);
+    if (!from) return NULL;
+    if (at == a->first) a->first = (size_t)(from - a->used);
+    at = (size_t)(from - a->used);
+    const uint8_t *end = at + need <= UNITS ? memchr(from, 1, need) : from;
+    next = end ? (size_t)(end - a->used) + 1 : at + need;
+    if (end) continue;
+    memset(a->used + at, 1, need);
+    if (at == a->first) a->first = next;
+    *offset = at * UNIT;
+    return a->at + at * UNIT;
   }
   return NULL;
 }
@@ -70,7 +74,8 @@ void *fast_arena_take(struct fast_arena *a, size_t bytes, uint64_t *offset) {
 const void *fast_arena_at(const struct fast_arena *a, uint64_t offset) { return a->at + offset; }
 
 void fast_arena_give(struct fast_arena *a, size_t bytes, uint64_t offset) {
-  memset(a->used + offset / UNIT, false, units_of(bytes));
+  memset(a->used + offset / UNIT, 0, units_of(bytes));
+  a->first = MIN(a->first, (size_t)offset / UNIT);
 }
 
 /* ---- the receiver's side ---- */

@@ -1,10 +1,11 @@
-/* Memory that two tasks of one host share, for tensors of middling size.
+/* Memory that two tasks of one host share, for tensors of some size.
  *
  * Reading the sender's memory (process_vm_readv) costs the system a third of a microsecond for each page, four times
  * what copying takes. So a sender has an arena for each connection, which the receiver maps once: a tensor is copied
- * into a block of it, by the sender, and stays there until the receiver has no more use for it. Large tensors would
- * need large arenas, which nobody would give back; they are read by the receiver as before, and so is what finds the
- * arena full. */
+ * into a block of it, by the sender, and stays there until the receiver has no more use for it. By the socket it would
+ * be copied four times: to where frames are gathered, by the system twice, and out of what was read. Large tensors
+ * would need large arenas, which nobody would give back; they are read by the receiver as before, and so is what finds
+ * the arena full (less than 64 KB: by the socket). */
 #ifndef RPC_FAST_FAST_SHARED_H
 #define RPC_FAST_FAST_SHARED_H
 
@@ -12,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SHARED_FROM = 16 << 10, SHARED_TO = 2 << 20 }; /* the tensors that are meant, in bytes */
+enum { SHARED_FROM = 1 << 10, SHARED_TO = 2 << 20 }; /* the tensors that are meant, in bytes */
 
 /* Where an arena is, as the sender tells it. */
 struct fast_place {
@@ -26,7 +27,7 @@ struct fast_arena;
 /* NULL when the system has no such memory, or there are too many of them. */
 struct fast_arena *fast_arena_new(void);
 void fast_arena_free(struct fast_arena *a);
-struct fast_place fast_arena_place(const struct fast_arena *a);
+const struct fast_place *fast_arena_place(const struct fast_arena *a);
 /* A block of so many bytes, or NULL; where it begins in *offset. One thread at a time. */
 void *fast_arena_take(struct fast_arena *a, size_t bytes, uint64_t *offset);
 /* What begins there. The receiver may have written there too. */

@@ -190,8 +190,9 @@ static void step_send(struct rendezvous *r, const char *key, uint64_t hash, stru
 
 /* "/job:a/replica:0/task:1/device:CPU:0;..." begins with the name of a task. */
 static size_t task_length(const char *key) {
-  const char *end = strchr(key, ';'), *device = strstr(key, "/device:");
-  return device && end && device < end ? (size_t)(device - key) : 0;
+  static const char part[] = "/device:";
+  const char *end = strchr(key, ';'), *last = end ? memrchr(key, '/', (size_t)(end - key)) : NULL;
+  return last && !strncmp(last, part, sizeof part - 1) ? (size_t)(last - key) : 0;
 }
 
 static void step_recv_into(struct rendezvous *r, const char *key, uint64_t hash, struct device *to,

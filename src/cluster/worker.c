@@ -133,10 +133,9 @@ static struct peer *find_peer(void *arg, const char *task, size_t n) {
   struct worker_session *s = arg;
   char text[256];
   struct device_spec spec;
-  if (!read_name(task, n, text, &spec) || !spec.has_job || !spec.has_task) return NULL;
   pthread_mutex_lock(&s->lock);
-  struct peer *p = strmap_get(&s->peers, text);
-  if (!p) {
+  struct peer *p = strmap_getn(&s->peers, task, n);
+  if (!p && read_name(task, n, text, &spec) && spec.has_job && spec.has_task) {
     bool own = !s->spec.jobs.n;
     const char *address = cluster_spec_find(own ? s->worker->spec : &s->spec, spec.job, spec.task);
     if (address) p = peers_get(s->worker->peers, text, address, own);

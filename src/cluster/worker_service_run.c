@@ -60,6 +60,13 @@ static bool within_task(const char *key) {
   return to && !strncmp(to + 1, key, (size_t)(end - key) + strlen("/device:"));
 }
 
+/* Has the task a device whose memory is not the host's? */
+static bool has_cards(const struct worker *w) {
+  int i = 0;
+  while (i < w->n_devices && w->devices[i]->type->host) i++;
+  return i < w->n_devices;
+}
+
 /* What devices of this task send to each other is not for others, whatever key they give. */
 static shoal_status for_others(shoal_status s, struct tensor *value) {
   if (s || !value || !value->buffer || !value->buffer->device) return s;
@@ -152,7 +159,7 @@ static void recv_start(struct recv *r, struct rendezvous *rendezvous, const char
   if (r->fast) fast_on_cancel(r->fast, recv_cancelled, r);
   else rpc_call_on_cancel(r->call, recv_cancelled, r);
   r->rendezvous = rendezvous;
-  r->is_within = within_task(key);
+  r->is_within = has_cards(r->worker) && within_task(key);
   if (r->wants_ticket) r->key = mem_strdup(key);
   step_rendezvous_recv_local(rendezvous, key, &r->cancel, recv_value, r);
   recv_unref(r);

@@ -19,6 +19,13 @@
 
 enum { BUCKETS = 256, LONG_COPY = 256 << 10 };
 
+/* What a call has of a WINDOW: its place, and tensors of the peer's card's memory and of our own, while one is copied
+ * to the other. */
+struct window_copy {
+  struct fast_window_place place;
+  struct tensor view, value;
+};
+
 struct fast_call {
   struct fast_work work;
   struct fast_call *next; /* lock */
@@ -35,9 +42,7 @@ struct fast_call {
   uint64_t pid, address;
   struct fast_place place; /* SHARED: address is the offset in it */
   char *message;
-  /* of a WINDOW */
-  struct fast_window_place window;
-  struct tensor view, value; /* of the peer's card's memory, and of our own: while one is copied to the other */
+  struct window_copy *window; /* WINDOW: or NULL */
 };
 
 /* The peer's arena, mapped; held by the connection and by every tensor in it. */
@@ -89,6 +94,7 @@ static void put_call(struct fast_client *c, struct fast_call *call) {
 
 void fast_call_unref(struct fast_call *call) {
   if (!call || !ref_drop(&call->refs)) return;
+  block_free(call->window);
   fast_conn_unref(&call->client->conn);
   block_free(call);
 }
@@ -127,7 +133,7 @@ static struct fast_work *receiver_frame(struct fast_conn *base, const struct fas
   size_t dims = (size_t)f->rank * 8, more = 0;
   if (f->kind == FAST_REMOTE) more = sizeof call->pid + sizeof call->address;
   if (f->kind == FAST_SHARED) more = sizeof call->place + sizeof call->address;
-  if (f->kind == FAST_WINDOW) more = sizeof call->window;
+  if (f->kind == FAST_WINDOW) more = sizeof call->window->place;
   if (f->rank > SHOAL_MAX_RANK || f->head != dims + more) {
     call->frame.kind = 0;
     return &call->work;
@@ -142,7 +148,8 @@ static struct fast_work *receiver_frame(struct fast_conn *base, const struct fas
     memcpy(&call->place, head + dims, sizeof call->place);
     memcpy(&call->address, head + dims + sizeof call->place, 8);
   }
-  if (f->kind == FAST_WINDOW) memcpy(&call->window, head + dims, sizeof call->window);
+  if (f->kind == FAST_WINDOW && !call->window) call->window = block_try_zalloc(sizeof *call->window);
+  if (f->kind == FAST_WINDOW && call->window) memcpy(&call->window->place, head + dims, sizeof call->window->place);
   return &call->work;
 }
 
@@ -284,9 +291,9 @@ static bool finish_remote(struct fast_client *c, struct fast_call *w, struct ten
 static void copied_out(void *arg, shoal_status s) {
   struct fast_call *w = arg;
   fast_conn_send(&w->client->conn, &(struct fast_frame){.kind = FAST_DONE, .id = w->id}, NULL, NULL, NULL);
-  tensor_release(&w->view);
-  if (s) tensor_release(&w->value);
-  end_call(w, s, &w->value, false);
+  tensor_release(&w->window->view);
+  if (s) tensor_release(&w->window->value);
+  end_call(w, s, &w->window->value, false);
 }
 
 /* The part of the window, and memory of ours for it. *again: the window cannot be opened here. */
@@ -294,15 +301,16 @@ static shoal_status open_window(struct fast_client *c, struct fast_call *w, bool
   int64_t elements;
   TRY(check_tensor(w, &elements));
   if (!w->to || w->frame.dtype == SHOAL_BOOL) return INTERNAL("a tensor on the fast path is in a window unasked");
-  *again = !fast_views_find(&c->views, w->to, &w->window, &w->view);
+  if (!w->window) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "OOM when receiving a tensor on the fast path");
+  *again = !fast_views_find(&c->views, w->to, &w->window->place, &w->window->view);
   if (*again) return NULL;
   /* The size is that of the view, whatever the frame says of a window that was opened before. */
-  uint64_t size = (uint64_t)w->view.n, at = w->window.offset;
+  uint64_t size = (uint64_t)w->window->view.n, at = w->window->place.offset;
   shoal_status s = at > size || w->frame.size > size - at
                        ? INTERNAL("a tensor on the fast path lies outside of its window")
                        : device_tensor_new(w->to, "a value of another task", (shoal_dtype)w->frame.dtype, &w->shape,
-                                           &w->value);
-  if (s) tensor_release(&w->view);
+                                           &w->window->value);
+  if (s) tensor_release(&w->window->view);
   return s;
 }
 
@@ -318,9 +326,9 @@ static void run_window(struct fast_client *c, struct fast_call *w) {
     end_call(w, s, NULL, false);
     return;
   }
-  struct tensor part = fast_window_part(&w->view, w->window.offset, &w->value);
+  struct tensor part = fast_window_part(&w->window->view, w->window->place.offset, &w->window->value);
   fast_count(&fast_received, w->frame.size);
-  w->to->type->ops->copy(w->to, &part, &w->value, 0);
+  w->to->type->ops->copy(w->to, &part, &w->window->value, 0);
   w->to->type->ops->when_done(w->to, copied_out, w);
 }
 

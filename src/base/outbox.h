@@ -14,6 +14,7 @@
 
 struct outbox {
   int64_t since; /* when the first message was held; 0: there is none */
+  int64_t now;   /* the last time that was looked at: since, or the end of a node */
   void (*flush)(struct outbox *o);
 };
 
@@ -21,21 +22,24 @@ extern __thread struct outbox *outbox; /* this thread's; NULL: nothing is held b
 
 enum { OUTBOX_HOLD_NS = 100000 };
 
-/* Before a node: sends what has been held long enough, or anything if the node is known as slow. Returns the time if
- * something was held and the node is worth looking at, else 0. */
+/* Before a node: sends what has been held long enough, or anything if the node is known as slow. Returns when the node
+ * begins if something was held and the node is worth looking at, else 0. That is when the one before it ended: the
+ * clock is read once for each. */
 static inline int64_t outbox_before(const atomic_bool *slow) {
   struct outbox *o = outbox;
   if (!o || !o->since) return 0;
-  int64_t now = clock_ns();
-  bool is_slow = atomic_load_explicit(slow, memory_order_relaxed), ripe = now - o->since >= OUTBOX_HOLD_NS;
-  if (ripe || is_slow) o->flush(o);
-  return ripe && !is_slow ? 0 : now;
+  bool is_slow = atomic_load_explicit(slow, memory_order_relaxed), ripe = o->now - o->since >= OUTBOX_HOLD_NS;
+  if (!ripe && !is_slow) return o->now;
+  o->flush(o);
+  return is_slow ? clock_ns() : 0;
 }
 
 /* After it, with what outbox_before() returned. */
 static inline void outbox_after(int64_t began, atomic_bool *slow) {
   if (!began) return;
-  bool is_slow = clock_ns() - began > OUTBOX_HOLD_NS;
+  int64_t now = clock_ns();
+  bool is_slow = now - began > OUTBOX_HOLD_NS;
+  if (outbox) outbox->now = now;
   if (is_slow != atomic_load_explicit(slow, memory_order_relaxed))
     atomic_store_explicit(slow, is_slow, memory_order_relaxed);
 }

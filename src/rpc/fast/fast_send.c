@@ -219,7 +219,7 @@ void fast_conn_send(struct fast_conn *c, const struct fast_frame *f, const void 
   for (int i = 0; i < held.n; i++)
     if (held.conns[i] == c) return;
   if (held.n == MOST_HELD) flush_held(&held.box);
-  if (!held.n) held.box.since = clock_ns();
+  if (!held.n) held.box.since = held.box.now = clock_ns();
   fast_conn_ref(c);
   held.conns[held.n++] = c;
 }

@@ -6,7 +6,9 @@
  * The leader reads no more than ROUNDS times what a socket has, then others are served. What the frames ask for is
  * posted: as requests, which take turns with all others (turns.h), or as news of calls. It is begun on the leader's own
  * thread, which nobody is woken for; a connection whose work took long the last time begins with the lead handed over,
- * so that others are not read only when the watcher has noticed.
+ * so that others are not read only when the watcher has noticed. Where no cores are idle that is not done for less than
+ * what the watcher takes: whoever is woken takes a core from those who work, and what a step's calls are made of is
+ * then in the wrong cache each time.
  *
  * Every connection is looked at now and then: has it never shown the secret, stopped in the middle of a frame, taken
  * nothing of what waits for it? */
@@ -23,12 +25,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "rpc/fast/fast.h"
 #include "rpc/limits.h"
 #include "rpc/turns.h"
 
-enum { IN_ROOM = 256 << 10, ROUNDS = 8, SLOW_NS = 200000 };
+enum { IN_ROOM = 256 << 10, ROUNDS = 8, SLOW_NS = 200000, SLOW_CROWDED_NS = 1000000 };
 
 atomic_llong fast_received, fast_sent;
 
@@ -227,7 +230,8 @@ static void on_work(struct rpc_event *e) {
     c->ops->run(c, w);
   }
   fast_release();
-  atomic_store_explicit(&c->slow, clock_ns() - began > SLOW_NS, memory_order_relaxed);
+  int64_t now = clock_ns(), slow = machine_has_idle_cores(now) ? SLOW_NS : SLOW_CROWDED_NS;
+  atomic_store_explicit(&c->slow, now - began > slow, memory_order_relaxed);
   fast_conn_unref(c);
 }
 

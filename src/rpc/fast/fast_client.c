@@ -65,7 +65,7 @@ struct fast_client {
   struct fast_call *calls[BUCKETS]; /* lock */
   uint64_t next_id;                 /* lock */
   bool closed;                      /* lock */
-  struct shared *shared;            /* lock */
+  _Atomic(struct shared *) shared;  /* set once, with the lock held: a reference that goes with the connection */
   struct fast_views views;
   bool is_tcp;
   uint64_t peer; /* the process whose memory may be read; 0: none */
@@ -217,10 +217,10 @@ static void release_block(struct buffer *b) {
   shared_unref(s);
 }
 
-/* The arena of a SHARED frame, mapped at the first; a reference, or NULL. */
-static struct shared *find_shared(struct fast_client *c, const struct fast_place *place) {
+/* Maps the arena of the first SHARED frame; NULL when that cannot be. */
+static struct shared *open_shared(struct fast_client *c, const struct fast_place *place) {
   pthread_mutex_lock(&c->lock);
-  struct shared *s = c->shared;
+  struct shared *s = atomic_load(&c->shared);
   if (!s && !c->closed) {
     s = mem_zalloc(1, sizeof *s);
     ref_init(&s->refs, 1);
@@ -228,15 +228,22 @@ static struct shared *find_shared(struct fast_client *c, const struct fast_place
     s->conn = &c->conn;
     /* Of the process at the other end and of no other that it names. */
     if (place->pid && place->pid == c->peer && fast_view_open(&s->view, place)) {
-      c->shared = s;
+      atomic_store(&c->shared, s);
     } else {
       shared_unref(s);
       s = NULL;
     }
   }
+  pthread_mutex_unlock(&c->lock);
+  return s;
+}
+
+/* The arena of a SHARED frame: a reference, or NULL. */
+static struct shared *find_shared(struct fast_client *c, const struct fast_place *place) {
+  struct shared *s = atomic_load_explicit(&c->shared, memory_order_acquire);
+  if (!s) s = open_shared(c, place);
   if (s && s->view.inode != place->inode) s = NULL;
   if (s) ref_take(&s->refs);
-  pthread_mutex_unlock(&c->lock);
   return s;
 }
 
@@ -386,14 +393,12 @@ static void receiver_closed(struct fast_conn *base) {
       call->next = all;
       all = call;
     }
-  struct shared *shared = c->shared;
-  c->shared = NULL;
+  struct shared *shared = atomic_load(&c->shared);
   pthread_mutex_unlock(&c->lock);
   if (shared) {
     pthread_mutex_lock(&shared->lock);
     shared->conn = NULL;
     pthread_mutex_unlock(&shared->lock);
-    shared_unref(shared);
   }
   for (struct fast_call *next; all; all = next) {
     next = all->next;
@@ -404,6 +409,7 @@ static void receiver_closed(struct fast_conn *base) {
 static void receiver_free(struct fast_conn *base) {
   struct fast_client *c = (struct fast_client *)base;
   fast_views_release(&c->views);
+  shared_unref(atomic_load(&c->shared));
   pthread_mutex_destroy(&c->lock);
   free(c);
 }

@@ -30,7 +30,7 @@ static shoal_graph *model(int task, struct job *j, const char **init) {
   shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(BATCH, 784), "x");
   shoal_out y = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(BATCH), "y");
   shoal_out h = shoal_relu(g, shoal_dense(g, x, 100, "hidden")); /* 300 KB: by shared memory */
-  shoal_out logits = shoal_dense(g, h, 10, "logits");            /* in frames */
+  shoal_out logits = shoal_dense(g, h, 10, "logits");            /* 4 KB: so too; the biases in frames */
   shoal_out loss = shoal_reduce_mean(g, shoal_sparse_softmax_xent(g, logits, y));
   j->train = shoal_op_name(shoal_minimize(g, shoal_adam(0.001), loss, step));
   snprintf(j->loss, sizeof j->loss, "%s:0", shoal_op_name(loss.node));

@@ -105,13 +105,16 @@ static inline bool passed_over(const struct vocabulary *v, int64_t word, uint64_
 
 static inline bool is_blank(char ch) { return ch == ' ' || ch == '\t' || ch == '\r'; }
 
-/* Words that follow each other from a place that chance chose, in one line; returns how many. */
-static inline int words_somewhere(const struct word_pairs *p, uint64_t *state, int64_t *words, int most) {
+/* Words that follow each other from a place that chance chose, in one line; returns how many. *looked grows by the
+ * bytes that were looked at, no more than `patience` in all. */
+static inline int words_somewhere(const struct word_pairs *p, uint64_t *state, int64_t *words, int most,
+                                  size_t patience, size_t *looked) {
+  enum { LEAST = 64 }; /* that a look costs */
   uint64_t high = next_chance(state), low = next_chance(state);
-  size_t at = (size_t)((high << 31 | low) % p->size);
+  size_t at = (size_t)((high << 31 | low) % p->size), from = at, left = patience - *looked;
   int n = 0;
   while (at < p->size && !is_blank(p->text[at]) && p->text[at] != '\n') at++; /* the rest of a word */
-  while (at < p->size && n < most) {
+  while (at < p->size && n < most && at - from < left) {
     while (at < p->size && (is_blank(p->text[at]) || (p->text[at] == '\n' && !n))) at++;
     if (at >= p->size || p->text[at] == '\n') break;
     size_t begin = at;
@@ -119,6 +122,7 @@ static inline int words_somewhere(const struct word_pairs *p, uint64_t *state, i
     int64_t word = find_word(p->vocabulary, p->text + begin, at - begin);
     if (word >= 0 && !passed_over(p->vocabulary, word, state)) words[n++] = word;
   }
+  *looked += at - from < LEAST ? LEAST : at - from;
   return n;
 }
 
@@ -133,10 +137,10 @@ static inline uint64_t batch_state(const struct word_pairs *p, int64_t position)
 
 /* Two words or more, in a window whose size chance chooses; the one in the middle is number n / 2. */
 static inline int some_words(const struct word_pairs *p, uint64_t *state, int64_t words[MOST_AROUND]) {
-  enum { PATIENCE = 1000 };
-  for (int64_t idle = 0; idle <= PATIENCE * p->batch; idle++) {
+  const size_t patience = (size_t)1 << 26;
+  for (size_t looked = 0; looked < patience;) {
     int reach = 1 + (int)(next_chance(state) % (uint64_t)p->window);
-    int found = words_somewhere(p, state, words, 2 * reach + 1);
+    int found = words_somewhere(p, state, words, 2 * reach + 1, patience, &looked);
     if (found > 1) return found;
   }
   refuse("the text has hardly a line with two words of the vocabulary");

@@ -131,10 +131,13 @@ def several_hosts():
 def mistakes():
     """Mistakes. Each is told by its name."""
     with tempfile.TemporaryDirectory() as folder:
-        flags = make_text(folder)
+        flags, strange = make_text(folder), os.path.join(folder, "strange")
+        with open(strange, "wb") as f:
+            f.write(b"words that\nnobody knows\n" * 50000)
         for wrong, words in ((["--loss=max"], "--loss is negative or nce"), (["--sync_replicas"], "for a cluster"),
                              (["--window=0"], "--window=0: expected"), (["--text=/there/is/none"], "No such file"),
-                             (["--vocab=" + flags[0][7:]], "WORD COUNT")):
+                             (["--vocab=" + flags[0][7:]], "WORD COUNT"),
+                             (["--text=" + strange], "hardly a line with two words")):
             p = subprocess.run([EXAMPLE, *flags, *wrong], capture_output=True, text=True, timeout=60, check=False)
             assert p.returncode in (1, 2) and words in p.stderr, (wrong, p.returncode, p.stderr)
 

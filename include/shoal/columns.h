@@ -54,7 +54,7 @@ SHOAL_API const shoal_column *shoal_column_bucketized(shoal_columns *c, const sh
 
 /* ---- categories: what makes ids of words or numbers ---- */
 
-/* Those of a list or a file; a word's id is its place there. */
+/* Those of a list or a file, each once; a word's id is its place there. */
 typedef struct shoal_vocabulary {
   size_t size;              /* shoal/options.h */
   const char *const *words; /* [n] or */
@@ -70,7 +70,8 @@ SHOAL_API const shoal_column *shoal_column_vocabulary(shoal_columns *c, const ch
 /* By hashing. dtype: SHOAL_STRING or SHOAL_INT64. */
 SHOAL_API const shoal_column *shoal_column_hashed(shoal_columns *c, const char *key, int64_t buckets,
                                                   shoal_dtype dtype);
-/* Integers that are ids. One outside of 0 to buckets - 1 has the id default_id; below 0: such ones are an error. */
+/* Integers that are ids. One outside of 0 to buckets - 1 has the id default_id; default_id below 0: such ones stay as
+ * they are: an indicator has no place for them, and to a table of weights or rows they are an error of the step. */
 SHOAL_API const shoal_column *shoal_column_identity(shoal_columns *c, const char *key, int64_t buckets,
                                                     int64_t default_id);
 /* Combinations of several, hashed: bucketized columns, categories (no hashed ones), and features as they are. hash_key

@@ -72,6 +72,8 @@ static inline bool column_is_sequence(const struct shoal_column *c) {
 }
 /* "a numeric column" and so on. */
 const char *column_kind_name(const struct shoal_column *c);
+/* A combiner of this name (NULL: the usual one, the mean), as a text that stays; NULL: none is known by it. */
+const char *column_combiner(const char *name);
 
 /* The mistake of a column's set, or one of the array itself. */
 shoal_status columns_check(const char *caller, const struct shoal_column *const *columns, int n);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/options.h"
+#include "base/strmap.h"
 #include "base/text.h"
 #include "graph/given.h"
 
@@ -177,6 +178,32 @@ static shoal_status count_lines(const char *path, int64_t *lines) {
   return NULL;
 }
 
+static int by_size(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+/* A word has one id. (A file's are looked at when its table is filled.) */
+static shoal_status check_once(const struct shoal_column *n, const shoal_vocabulary *v) {
+  shoal_status e = NULL;
+  if (v->numbers) {
+    int64_t *sorted = mem_zalloc((size_t)v->n, sizeof *sorted);
+    memcpy(sorted, v->numbers, (size_t)v->n * sizeof *sorted);
+    qsort(sorted, (size_t)v->n, sizeof *sorted, by_size);
+    for (int64_t i = 1; i < v->n && !e; i++)
+      if (sorted[i] == sorted[i - 1])
+        e = INVALID("the vocabulary of '%s' has %lld twice", n->key, (long long)sorted[i]);
+    free(sorted);
+    return e;
+  }
+  struct strmap seen = {0};
+  for (int64_t i = 0; i < v->n && !e; i++)
+    if (strmap_put(&seen, v->words[i], (void *)1))
+      e = INVALID("the vocabulary of '%s' has '%s' twice", n->key, v->words[i]);
+  strmap_release(&seen);
+  return e;
+}
+
 static shoal_status take_words(struct shoal_column *n, const shoal_vocabulary *v) {
   int given = (v->words != NULL) + (v->numbers != NULL) + (v->path != NULL);
   if (given != 1) return INVALID("the vocabulary of '%s' is to be one of words, numbers and path", n->key);
@@ -191,11 +218,12 @@ static shoal_status take_words(struct shoal_column *n, const shoal_vocabulary *v
     return NULL;
   }
   if (v->n < 1 || v->n > INT32_MAX) return INVALID("the vocabulary of '%s' has %lld words", n->key, (long long)v->n);
+  if (v->words) TRY(given_names("shoal_column_vocabulary", "words", v->words, v->n));
+  TRY(check_once(n, v));
   if (v->numbers) {
     n->numbers = mem_zalloc((size_t)v->n, sizeof *n->numbers);
     memcpy(n->numbers, v->numbers, (size_t)v->n * sizeof *n->numbers);
   } else {
-    TRY(given_names("shoal_column_vocabulary", "words", v->words, v->n));
     n->words = mem_zalloc((size_t)v->n, sizeof *n->words);
     for (int64_t i = 0; i < v->n; i++) n->words[i] = mem_strdup(v->words[i]);
   }
@@ -338,7 +366,7 @@ const shoal_column *shoal_column_indicator(shoal_columns *c, const shoal_column 
   return i;
 }
 
-static const char *known_combiner(const char *name) {
+const char *column_combiner(const char *name) {
   static const char *const known[] = {"mean", "sqrtn", "sum"};
   for (size_t i = 0; i < COUNT_OF(known); i++)
     if (!name || !strcmp(name, known[i])) return known[i];
@@ -352,7 +380,7 @@ static const shoal_column *embedding(shoal_columns *c, const char *caller, const
   shoal_status bad = OPTIONS_TAKE(shoal_embedding_options, shared_name, &o, options);
   if (!bad && (o.dimension < 1 || o.dimension > INT32_MAX))
     bad = INVALID("%s: the dimension of '%s' is %lld", caller, name, (long long)o.dimension);
-  e->combiner = known_combiner(o.combiner);
+  e->combiner = column_combiner(o.combiner);
   if (!bad && !e->combiner)
     bad = INVALID("%s: '%s' has the combiner \"%s\"; mean, sqrtn and sum are known", caller, name, o.combiner);
   if (!bad && !(o.max_norm >= 0 && o.stddev >= 0))

@@ -166,10 +166,11 @@ shoal_out shoal_linear_model(shoal_graph *g, const shoal_named_feature *features
   struct transform t = {.g = g, .caller = __func__, .features = features, .n = n};
   const struct shoal_column **sorted;
   GRAPH_TRY(g, begin(&t, options, &o, columns, n_columns, &sorted), none);
-  const char *combiner = o.combiner ? o.combiner : "sum";
+  const char *combiner = column_combiner(o.combiner ? o.combiner : "sum");
   int64_t units = o.units ? o.units : 1;
-  if (units < 1 || (strcmp(combiner, "sum") && strcmp(combiner, "mean") && strcmp(combiner, "sqrtn")))
-    graph_fail(g, INVALID("%s: %lld units, combiner \"%s\"", __func__, (long long)units, combiner));
+  if (units < 1 || !combiner)
+    graph_fail(
+        g, INVALID("%s: %lld units, combiner \"%s\"", __func__, (long long)units, combiner ? combiner : o.combiner));
   shoal_out *sums = mem_zalloc((size_t)n_columns, sizeof *sums), all = none;
   graph_push_scope(g, o.scope ? o.scope : "linear_model");
   for (int i = 0; i < n_columns && !graph_error(g); i++) sums[i] = weighted_sum(&t, sorted[i], units, combiner);

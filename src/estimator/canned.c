@@ -10,6 +10,7 @@
 
 #include "base/options.h"
 #include "base/text.h"
+#include "columns/column.h"
 #include "graph/given.h"
 #include "train/optimizer.h"
 #include "train/variables.h"
@@ -233,6 +234,8 @@ static shoal_status check(shoal_canned kind, const shoal_canned_options *o) {
         "shoal_canned_new: %lld classes, %lld numbers a label: a classifier has 2 classes or more, a "
         "regressor none",
         (long long)o->classes, (long long)o->label_dimension);
+  if (o->linear_combiner && !column_combiner(o->linear_combiner))
+    return INVALID("shoal_canned_new: linear_combiner is \"%s\"; mean, sqrtn and sum are known", o->linear_combiner);
   if (!(o->dropout >= 0 && o->dropout < 1)) return INVALID("shoal_canned_new: dropout is %g", o->dropout);
   return NULL;
 }
@@ -268,9 +271,7 @@ shoal_status shoal_canned_new(shoal_canned kind, const shoal_canned_options *opt
   c->dnn_optimizer = o.dnn_optimizer ? *o.dnn_optimizer : default_dnn(kind, o.keras);
   c->dropout = o.dropout;
   c->weight_feature = o.weight_feature ? mem_strdup(o.weight_feature) : NULL;
-  c->combiner = o.linear_combiner && !strcmp(o.linear_combiner, "mean")    ? "mean"
-                : o.linear_combiner && !strcmp(o.linear_combiner, "sqrtn") ? "sqrtn"
-                                                                           : "sum";
+  c->combiner = column_combiner(o.linear_combiner ? o.linear_combiner : "sum");
   c->mean_loss = o.mean_loss || o.keras;
   shoal_status s = shoal_estimator_new(model, c, config, out);
   if (s) {

@@ -168,6 +168,7 @@ def test_mistakes():
         refused("there are no linear_columns", lambda: Canned(LINEAR, d))
         refused("there are no dnn_columns", lambda: Canned(DNN_LINEAR, d, wide))
         refused("1 classes", lambda: Canned(LINEAR, d, wide, classes=1))
+        refused("linear_combiner is \"average\"", lambda: Canned(LINEAR, d, wide, linear_combiner="average"))
         refused("model_dir", lambda: Canned(LINEAR, None, wide))
         refused("hidden_units[0] is 0", lambda: Canned(DNN, d, dnn=deep, hidden=[0]))
         o = linear(d)

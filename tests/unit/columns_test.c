@@ -57,10 +57,27 @@ static void the_first_mistake_stays(void **state) {
   shoal_columns_free(other);
 }
 
+static void a_word_has_one_id(void **state) {
+  const char *const words[] = {"a", "b", "a"};
+  const int64_t numbers[] = {7, -3, 5, -3};
+  shoal_columns *c = shoal_columns_new(), *other = shoal_columns_new(), *fine = shoal_columns_new();
+  shoal_column_vocabulary(c, "job", SHOAL_OPTIONS(shoal_vocabulary, .words = words, .n = 3));
+  ASSERT_FAILS(status_copy(shoal_columns_error(c)), SHOAL_INVALID_ARGUMENT, "the vocabulary of 'job' has 'a' twice");
+  shoal_column_vocabulary(other, "n", SHOAL_OPTIONS(shoal_vocabulary, .numbers = numbers, .n = 4));
+  ASSERT_FAILS(status_copy(shoal_columns_error(other)), SHOAL_INVALID_ARGUMENT, "the vocabulary of 'n' has -3 twice");
+  shoal_column_vocabulary(fine, "job", SHOAL_OPTIONS(shoal_vocabulary, .words = words, .n = 2));
+  shoal_column_vocabulary(fine, "n", SHOAL_OPTIONS(shoal_vocabulary, .numbers = numbers, .n = 3));
+  assert_null(shoal_columns_error(fine));
+  shoal_columns_free(c);
+  shoal_columns_free(other);
+  shoal_columns_free(fine);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_normalizer_comes_first),
       cmocka_unit_test(the_first_mistake_stays),
+      cmocka_unit_test(a_word_has_one_id),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,7 +89,7 @@ typedef struct shoal_run_config {
   shoal_estimator_strategy strategy;
   int devices;                 /* SHOAL_ESTIMATOR_MIRRORED: so many CPUs; 0: 2 */
   const char *warm_start;      /* a checkpoint, or a folder of them: variables begin with its values */
-  const char *warm_start_vars; /* a regular expression of their names; NULL: all that are trained */
+  const char *warm_start_vars; /* a regular expression that their names begin with; NULL: all that are trained */
   const shoal_session_options *session;
   double max_wait_secs;           /* for other tasks, and of an evaluator for a new checkpoint; 0: 7200 */
   const shoal_progress *progress; /* the loss and last step are filled in; NULL: no progress line */
@@ -107,7 +107,7 @@ SHOAL_API const char *shoal_estimator_model_dir(const shoal_estimator *e);
 typedef enum shoal_stop_rule {
   SHOAL_STOP_NO_DECREASE, /* the metric has not fallen below its least for so many steps */
   SHOAL_STOP_NO_INCREASE,
-  SHOAL_STOP_BELOW, /* a target is reached */
+  SHOAL_STOP_BELOW, /* the metric is beyond a target */
   SHOAL_STOP_ABOVE,
 } shoal_stop_rule;
 /* By what evaluations have written: shoal_train_and_evaluate's, or any others' into model_dir/eval. All workers stop.
@@ -118,7 +118,7 @@ typedef struct shoal_early_stopping {
   const char *metric;    /* NULL: "loss" */
   double target;         /* of BELOW and ABOVE */
   int64_t patience;      /* steps without a better one; 0: 1 */
-  int64_t min_steps;     /* never before that */
+  int64_t min_steps;     /* evaluations before that count for nothing */
   const char *eval_name; /* of the evaluation; NULL: the one without a name */
   double every_secs;     /* how often it is looked; 0: 60; below 0: at every step */
 } shoal_early_stopping;
@@ -160,7 +160,7 @@ typedef struct shoal_exporter {
   void *arg;
   int keep;           /* 0: 5; below 0: all */
   const char *metric; /* BEST: NULL: "loss" */
-  bool larger;        /* BEST: more is better; else less */
+  bool larger;        /* BEST: more is better; else less. What is no number is never */
 } shoal_exporter;
 
 typedef struct shoal_eval_spec {
@@ -200,9 +200,9 @@ typedef struct shoal_predict_spec {
 } shoal_predict_spec;
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_estimator_predict(shoal_estimator *e, const shoal_predict_spec *spec);
 
-/* Writes the model of the latest checkpoint as a SavedModel BASE/NUMBER, where the number is the time in seconds;
- * *path, if it is not NULL, is for the caller to free. receiver makes the features that the model is asked with:
- * placeholders, or Examples parsed (shoal_example_receiver). */
+/* Writes the model of the latest checkpoint as a SavedModel BASE/NUMBER, where the number is the time in seconds, or
+ * one more than the largest there; *path, if it is not NULL, is for the caller to free. receiver makes the features
+ * that the model is asked with: placeholders, or Examples parsed (shoal_example_receiver). */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_estimator_export(shoal_estimator *e, const char *base,
                                                                shoal_input_fn *receiver, void *arg, char **path);
 /* A receiver of serialized Examples, "inputs", for these columns. arg: a shoal_column_list. */

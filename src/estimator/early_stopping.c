@@ -27,37 +27,52 @@ struct early_stop {
   bool stopped; /* by this chief */
 };
 
-/* What the values so far say. */
+/* What evaluations found. */
 struct history {
-  const shoal_early_stopping *o;
-  double best;
-  int64_t best_step;
-  bool any, over;
+  VEC(struct past_result {
+    int64_t step;
+    double value;
+    size_t order; /* in which it was found */
+  })
+  all;
 };
 
-static void look_at(void *arg, int64_t step, double value) {
+static void remember(void *arg, int64_t step, double value) {
   struct history *h = arg;
-  shoal_stop_rule rule = h->o->rule;
-  bool late = step >= h->o->min_steps;
-  if (rule == SHOAL_STOP_BELOW || rule == SHOAL_STOP_ABOVE) {
-    h->over |= late && (rule == SHOAL_STOP_BELOW ? value <= h->o->target : value >= h->o->target);
-    return;
+  vec_push(&h->all, (struct past_result){step, value, h->all.n});
+}
+
+static int by_step(const void *a, const void *b) {
+  const struct past_result *x = a, *y = b;
+  if (x->step != y->step) return x->step < y->step ? -1 : 1;
+  return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* As TensorFlow's hooks have it: by steps, each as it was found last, for a run may have gone back to an older
+ * checkpoint; those before min_steps are no best of any. */
+static bool is_over(const struct history *h, const shoal_early_stopping *o) {
+  bool less = o->rule == SHOAL_STOP_NO_DECREASE || o->rule == SHOAL_STOP_BELOW;
+  bool target = o->rule == SHOAL_STOP_BELOW || o->rule == SHOAL_STOP_ABOVE;
+  const struct past_result *best = NULL;
+  for (size_t i = 0; i < h->all.n; i++) {
+    const struct past_result *f = &h->all.at[i];
+    if (f->step < o->min_steps || (i + 1 < h->all.n && f[1].step == f->step)) continue;
+    double than = target ? o->target : best ? best->value : NAN;
+    bool better = less ? f->value < than : f->value > than;
+    if (target && better) return true;
+    if (!best || better) best = f;
+    if (!target && f->step - best->step >= (o->patience ? o->patience : 1)) return true;
   }
-  bool better = !h->any || (rule == SHOAL_STOP_NO_DECREASE ? value < h->best : value > h->best);
-  if (better) {
-    h->best = value;
-    h->best_step = step;
-    h->any = true;
-  } else if (late && step - h->best_step >= (h->o->patience ? h->o->patience : 1)) {
-    h->over = true;
-  }
+  return false;
 }
 
 static shoal_status should_stop(struct early_stop *s, bool *stop) {
-  struct history h = {.o = &s->o};
-  TRY(results_read(s->dir, s->metric, look_at, &h));
-  *stop = h.over;
-  return NULL;
+  struct history h = {0};
+  shoal_status e = results_read(s->dir, s->metric, remember, &h);
+  if (h.all.n) qsort(h.all.at, h.all.n, sizeof *h.all.at, by_step);
+  *stop = !e && is_over(&h, &s->o);
+  vec_release(&h.all);
+  return e;
 }
 
 static shoal_status before_run(void *state, shoal_run_context *step) {

@@ -88,6 +88,7 @@ struct shoal_results {
   all;
 };
 void results_put(struct shoal_results *r, const char *name, double value);
+bool results_has(const struct shoal_results *r, const char *name);
 /* Sorts them, and writes them into the event files of a folder. */
 shoal_status results_write(struct shoal_results *r, const char *dir, int64_t step);
 /* Calls fn with each value of a tag in the event files of a folder, in the order of files and of values. A folder that

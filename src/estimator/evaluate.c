@@ -127,15 +127,17 @@ static shoal_status predict_batches(struct built *b, shoal_session *session, con
     fetches[i] = (shoal_fetch){b->spec.predictions.at[i].tensor, &values[i], SHOAL_DT_INVALID};
   }
   shoal_status s = NULL;
-  while (!s) {
+  for (bool over = false; !s && !over;) {
     s = shoal_session_step(session, SHOAL_NO_FEEDS, (shoal_fetches){fetches, n}, NULL);
-    if (!s) s = spec->predicted(names, values, n, spec->predicted_arg);
+    over = shoal_status_code(s) == SHOAL_OUT_OF_RANGE; /* of the input; the caller's own is an error */
+    if (over) {
+      shoal_status_free(s);
+      s = NULL;
+    } else if (!s) {
+      s = spec->predicted(names, values, n, spec->predicted_arg);
+    }
     for (int i = 0; i < n; i++) shoal_tensor_unref(values[i]);
     memset(values, 0, (size_t)n * sizeof *values);
-  }
-  if (shoal_status_code(s) == SHOAL_OUT_OF_RANGE) {
-    shoal_status_free(s);
-    s = NULL;
   }
   free(names);
   free(fetches);

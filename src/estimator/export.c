@@ -72,13 +72,41 @@ static shoal_status save_as(struct built *b, shoal_session *session, const struc
   return s;
 }
 
-/* BASE/SECONDS, the next second where that is taken. */
-static char *free_name(const char *base) {
-  for (int64_t at = (int64_t)time(NULL);; at++) {
-    char *name = mem_printf("%s/%" PRId64, base, at);
-    if (!file_exists(name)) return name;
-    free(name);
+/* ---- the numbers in a folder ---- */
+
+struct export_numbers {
+  VEC(int64_t) all; /* from the oldest to the newest */
+};
+
+static int by_number(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+/* A folder that is not there has none. */
+static struct export_numbers numbers_in(const char *base) {
+  enum { DIGITS = 18 }; /* that int64 has room for in any case */
+  struct export_numbers n = {0};
+  struct path_list names = {0};
+  shoal_status_free(directory_list(base, &names));
+  for (size_t i = 0; i < names.paths.n; i++) {
+    const char *name = names.paths.at[i];
+    size_t size = strlen(name);
+    if (size && size <= DIGITS && strspn(name, "0123456789") == size) vec_push(&n.all, strtoll(name, NULL, 10));
   }
+  path_list_release(&names);
+  if (n.all.n) qsort(n.all.at, n.all.n, sizeof *n.all.at, by_number);
+  return n;
+}
+
+/* BASE/SECONDS, or one more than the newest there is where several come within a second: numbers rise, so that whoever
+ * serves the largest, or drops the smallest, is right. */
+static char *next_name(const char *base) {
+  struct export_numbers n = numbers_in(base);
+  int64_t at = (int64_t)time(NULL);
+  if (n.all.n) at = MAX(at, n.all.at[n.all.n - 1] + 1);
+  vec_release(&n.all);
+  return mem_printf("%s/%" PRId64, base, at);
 }
 
 shoal_status estimator_export(struct shoal_estimator *e, const char *base, shoal_input_fn *receiver, void *arg,
@@ -91,7 +119,7 @@ shoal_status estimator_export(struct shoal_estimator *e, const char *base, shoal
   if (!s) s = built_restore(&b, e, checkpoint, &session, &scaffold, &prefix);
   if (!s) s = directory_make(base);
   if (!s) {
-    dir = free_name(base);
+    dir = next_name(base);
     s = save_as(&b, session, &scaffold, dir);
   }
   if (session) shoal_status_free(shoal_session_close(session));
@@ -149,29 +177,16 @@ static void remove_tree(const char *path) {
   }
 }
 
-static int by_number(const void *a, const void *b) {
-  int64_t x = atoll(*(char *const *)a), y = atoll(*(char *const *)b);
-  return x < y ? -1 : x > y;
-}
-
 /* The oldest ones go. */
 static void keep_newest(const char *base, int keep) {
-  struct path_list names = {0};
   if (keep < 0) return;
-  shoal_status_free(directory_list(base, &names));
-  VEC(char *) numbers = {0};
-  for (size_t i = 0; i < names.paths.n; i++) {
-    const char *n = names.paths.at[i];
-    if (*n && strspn(n, "0123456789") == strlen(n)) vec_push(&numbers, names.paths.at[i]);
-  }
-  if (numbers.n) qsort(numbers.at, numbers.n, sizeof *numbers.at, by_number);
-  for (size_t i = 0; i + (size_t)(keep ? keep : 5) < numbers.n; i++) {
-    char *old = mem_printf("%s/%s", base, numbers.at[i]);
+  struct export_numbers n = numbers_in(base);
+  for (size_t i = 0; i + (size_t)(keep ? keep : 5) < n.all.n; i++) {
+    char *old = mem_printf("%s/%" PRId64, base, n.all.at[i]);
     remove_tree(old);
     free(old);
   }
-  vec_release(&numbers);
-  path_list_release(&names);
+  vec_release(&n.all);
 }
 
 struct best {
@@ -193,11 +208,11 @@ static shoal_status is_best(struct shoal_estimator *e, const shoal_exporter *x, 
   struct best b = {.larger = x->larger, .before = (int64_t)shoal_results_value(r, "global_step")};
   const char *metric = x->metric ? x->metric : "loss";
   double now = shoal_results_value(r, metric);
-  if (isnan(now)) return INVALID("exporter '%s': the evaluation has no '%s'", x->name, metric);
+  if (!results_has(r, metric)) return INVALID("exporter '%s': the evaluation has no '%s'", x->name, metric);
   char *dir = estimator_eval_dir(e, eval_name);
   shoal_status s = results_read(dir, metric, best_so_far, &b);
   free(dir);
-  *best = !b.any || (x->larger ? now > b.value : now < b.value);
+  *best = !isnan(now) && (!b.any || (x->larger ? now > b.value : now < b.value));
   return s;
 }
 

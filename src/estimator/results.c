@@ -50,10 +50,15 @@ int shoal_results_count(const shoal_results *r) { return (int)r->all.n; }
 const char *shoal_results_name(const shoal_results *r, int i) {
   return i >= 0 && (size_t)i < r->all.n ? r->all.at[i].name : NULL;
 }
-double shoal_results_value(const shoal_results *r, const char *name) {
+static const struct result_row *find_row(const struct shoal_results *r, const char *name) {
   for (size_t i = 0; name && i < r->all.n; i++)
-    if (!strcmp(r->all.at[i].name, name)) return r->all.at[i].value;
-  return NAN;
+    if (!strcmp(r->all.at[i].name, name)) return &r->all.at[i];
+  return NULL;
+}
+bool results_has(const struct shoal_results *r, const char *name) { return find_row(r, name) != NULL; }
+double shoal_results_value(const shoal_results *r, const char *name) {
+  const struct result_row *row = find_row(r, name);
+  return row ? row->value : NAN;
 }
 
 /* ---- reading ---- */

@@ -14,6 +14,7 @@
 #include "base/regex.h"
 #include "graph/given.h"
 #include "strategy/strategy.h"
+#include "train/hooks.h"
 #include "train/variables.h"
 
 struct train_run {
@@ -166,7 +167,7 @@ static shoal_status prepare_warm_start(struct train_run *t, shoal_scaffold *scaf
   struct regex_span spans[REGEX_MAX_GROUPS];
   for (int i = 0; i < n; i++) {
     const char *name = variable_save_name(vars[i]);
-    if (regex_search(names, name, strlen(name), 0, spans)) vars[kept++] = vars[i];
+    if (regex_search(names, name, strlen(name), 0, spans) && spans[0].begin == 0) vars[kept++] = vars[i];
   }
   regex_free(names);
   if (kept) t->warm = shoal_saver_new(t->b.g, SHOAL_OPTIONS(shoal_saver_options, .vars = vars, .n_vars = kept));
@@ -222,6 +223,8 @@ static shoal_status train(struct train_run *t) {
   for (size_t i = 0; i < t->b.spec.hooks.n; i++) vec_push(&t->hooks, t->b.spec.hooks.at[i]);
   vec_clear(&t->b.spec.hooks);
   vec_push(&t->hooks, shoal_nan_tensor_hook(t->b.spec.loss, true));
+  if (is_chief(e) && (e->config.save_steps < 0 || e->config.save_secs < 0)) /* the session then saves nothing */
+    vec_push(&t->hooks, checkpoint_at_end_hook(e->model_dir, t->saver));
   shoal_progress progress = {0};
   if (e->config.progress) {
     TRY(OPTIONS_TAKE(shoal_progress, every_secs, &progress, e->config.progress));

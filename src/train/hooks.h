@@ -32,4 +32,7 @@ void events_told(shoal_status s);
 shoal_status graph_write(shoal_graph *g, const char *dir, struct shoal_events *events, int64_t step,
                          shoal_saver *saver);
 
+/* As shoal_checkpoint_saver_hook, for one checkpoint: that of the last step. */
+shoal_hook checkpoint_at_end_hook(const char *dir, shoal_saver *saver);
+
 #endif

@@ -1,5 +1,5 @@
-/* CheckpointSaver: by steps or seconds, at the start and at the end. A save takes a snapshot and goes on writing behind
- * the training; the last one is waited for. */
+/* CheckpointSaver: by steps or seconds, at the start and at the end; or at the end alone. A save takes a snapshot and
+ * goes on writing behind the training; the last one is waited for. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ struct save_hook {
   shoal_graph *graph;
   int fetch;
   int64_t saved; /* the step of the newest checkpoint; -1: there is none of this run */
-  bool graph_written;
+  bool graph_written, at_end_alone;
 };
 
 static shoal_status begin(void *state, shoal_graph *g) {
@@ -65,7 +65,7 @@ static shoal_status after_create(void *state, const shoal_created *c) {
   struct save_hook *s = state;
   if (!s->graph_written) TRY(graph_write(s->graph, s->dir, s->events, 0, s->saver));
   s->graph_written = true;
-  if (c->made == SHOAL_MADE_INITIALIZED) return save(s, c->session, c->global_step, false);
+  if (c->made == SHOAL_MADE_INITIALIZED && !s->at_end_alone) return save(s, c->session, c->global_step, false);
   timer_set_off(&s->timer, c->global_step, NULL, NULL);
   s->saved = c->made == SHOAL_MADE_RESTORED ? checkpoint_step(c->checkpoint) : -1;
   return NULL;
@@ -111,13 +111,13 @@ static void release(void *state) {
   free(s);
 }
 
-shoal_hook shoal_checkpoint_saver_hook(const char *dir, int64_t save_steps, double save_secs, shoal_saver *saver) {
-  enum { DEFAULT_SECS = 600 };
+static shoal_hook saver_hook(const char *dir, struct timer timer, bool at_end_alone, shoal_saver *saver) {
   struct save_hook *s = mem_zalloc(1, sizeof *s);
   *s = (struct save_hook){.dir = dir ? mem_strdup(dir) : NULL,
                           .prefix = mem_printf("%s/model.ckpt", dir ? dir : ""),
                           .saved = -1,
-                          .timer = timer_every(save_steps, save_secs, 0, DEFAULT_SECS),
+                          .timer = timer,
+                          .at_end_alone = at_end_alone,
                           .saver = saver};
   return (shoal_hook){s,
                       .begin = begin,
@@ -127,4 +127,13 @@ shoal_hook shoal_checkpoint_saver_hook(const char *dir, int64_t save_steps, doub
                       .end = end,
                       .before_close = before_close,
                       .free = release};
+}
+
+shoal_hook shoal_checkpoint_saver_hook(const char *dir, int64_t save_steps, double save_secs, shoal_saver *saver) {
+  enum { DEFAULT_SECS = 600 };
+  return saver_hook(dir, timer_every(save_steps, save_secs, 0, DEFAULT_SECS), false, saver);
+}
+
+shoal_hook checkpoint_at_end_hook(const char *dir, shoal_saver *saver) {
+  return saver_hook(dir, timer_every(0, 0, 0, 0), true, saver);
 }

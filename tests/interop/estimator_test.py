@@ -112,7 +112,7 @@ def test_train_and_evaluate_alone():
 
 def test_early_stopping():
     for early, last in (({"rule": 0, "patience": 10, "min_steps": 0, "every_secs": -1.0}, 400),
-                        ({"rule": 3, "metric": "accuracy", "target": 0.0, "every_secs": -1.0}, 40),
+                        ({"rule": 3, "metric": "accuracy", "target": -0.5, "every_secs": -1.0}, 40),
                         ({"rule": 2, "metric": "loss", "target": 1e9, "min_steps": 30, "every_secs": -1.0}, 60)):
         with tempfile.TemporaryDirectory() as d:
             o = linear(d, config={"save_steps": 10})

@@ -53,17 +53,25 @@ struct census {
   bool forever;
 };
 
+/* How many batches of the table are this worker's: every n-th. */
+static inline int64_t census_share(const struct census *c) {
+  int64_t batches = (c->rows + c->batch - 1) / c->batch;
+  return (batches - c->worker + c->workers - 1) / c->workers;
+}
+
 static inline void put_text(shoal_tensor *t, int64_t row, const char *text) {
   shoal_status_free(shoal_tensor_set_string(t, row, text, strlen(text)));
 }
 
-/* A batch: age, hours, education, relation, occupation, label; the workers take batches in turn. */
+/* A batch: age, hours, education, relation, occupation, label; the workers take batches in turn, each the same ones
+ * again and again. */
 static inline shoal_status fill_batch(void *arg, int64_t position, shoal_tensor **values) {
   const struct census *c = (const struct census *)arg;
   const shoal_dtype types[CENSUS_COMPONENTS] = {SHOAL_FLOAT32, SHOAL_FLOAT32, SHOAL_STRING,
                                                 SHOAL_STRING,  SHOAL_STRING,  SHOAL_INT64};
   int64_t batches = (c->rows + c->batch - 1) / c->batch, at = position * c->workers + c->worker;
-  if (c->forever) at %= batches;
+  if (c->forever && census_share(c) > 0) at = position % census_share(c) * c->workers + c->worker;
+  else if (c->forever) at %= batches; /* there are more workers than batches */
   if (at >= batches) return shoal_status_new(SHOAL_OUT_OF_RANGE, "the end of the table");
   int64_t begin = at * c->batch, n = c->rows - begin < c->batch ? c->rows - begin : c->batch, dims[2] = {n, 1};
   for (int i = 0; i < CENSUS_COMPONENTS; i++) {

@@ -4,8 +4,10 @@
  *   six_steps                                                 in this process
  *   shoal launch --ps=1 --workers=2 -- six_steps --target=0.72
  *
- * What workers find is a table on a parameter server, a row for each round and worker. Every worker reads all of it and
- * applies the same rule, so all come to the same end, and one that was lost and begins again finds its round there. */
+ * What workers find is a table on a parameter server, a row for each round and worker. Nothing is kept in a worker from
+ * one round to the next: each reads all of the table and applies the same rule, so that all come to the same end, also
+ * after a worker was lost, which finds its round there, and after a parameter server was, when the table is that of the
+ * last checkpoint and all go back to its round. */
 #include "census.h"
 #include "common.h"
 
@@ -18,10 +20,18 @@ struct job {
   int64_t round_steps, test_batches, patience, retrains;
   double target, wait_secs;
   shoal_op *train, *set_found, *retrain;
-  shoal_out share, found, trial, row, value, step; /* share: of a test batch that was right */
+  shoal_out share, tested; /* of a test batch: what part was right, of how many */
+  shoal_out found, trial, row, value, step;
 };
 
 enum decision { GO_ON, STOP, RETRAIN, GIVE_UP };
+
+/* What was read: the table, and how often training was begun anew. */
+struct state {
+  shoal_tensor *found;
+  const float *table; /* [MAX_ROUNDS * workers][2]: how many were right, of how many; 0 of 0: not tested yet */
+  int64_t trial, step;
+};
 
 /* ---- steps 1 and 3: a worker's share of the data, and the model over it ---- */
 
@@ -60,20 +70,68 @@ static shoal_op *initialize_again(shoal_graph *g, shoal_op *first) {
 
 /* ---- step 5: tests, gathered ---- */
 
-static double test(struct job *j) {
-  double sum = 0;
+/* The worker's share of the test rows, all of it. */
+static bool test(struct job *j, float *right, float *of) {
+  *right = *of = 0;
   for (int64_t i = 0; i < j->test_batches; i++) {
     float share = 0;
-    shoal_run(j->session, SHOAL_NO_FEEDS, SHOAL_FETCH(j->share, &share), NULL);
-    sum += (double)share;
+    int32_t n = 0;
+    if (!shoal_run(j->session, SHOAL_NO_FEEDS, SHOAL_FETCH(j->share, &share, j->tested, &n), NULL)) return false;
+    *right += roundf(share * (float)n);
+    *of += (float)n;
   }
-  return sum / (double)j->test_batches;
+  return true;
 }
 
-/* Row ROUND * workers + WORKER of the table: the share that was right, and 1 when it is there. */
-static void upload(struct job *j, int64_t round, double right) {
+static bool read_state(struct job *j, struct state *s) {
+  s->found = NULL;
+  if (!shoal_run(j->session, SHOAL_NO_FEEDS, SHOAL_FETCH(j->found, &s->found, j->trial, &s->trial, j->step, &s->step),
+                 NULL))
+    return false;
+  s->table = (const float *)shoal_tensor_const_data(s->found);
+  return true;
+}
+
+static const float *row_of(const struct job *j, const struct state *s, int64_t round, int worker) {
+  return s->table + 2 * (round * j->workers + worker);
+}
+
+/* The first round that a worker has not told of. */
+static int64_t next_round(const struct job *j, const struct state *s, int worker) {
+  int64_t round = 0;
+  while (round < MAX_ROUNDS && row_of(j, s, round, worker)[1] > 0) round++;
+  return round;
+}
+
+/* The first that somebody has not. */
+static int64_t rounds_of_all(const struct job *j, const struct state *s) {
+  int64_t least = MAX_ROUNDS;
+  for (int w = 0; w < j->workers; w++) {
+    int64_t next = next_round(j, s, w);
+    if (next < least) least = next;
+  }
+  return least;
+}
+
+/* Of a round that all have told of. */
+static double accuracy_of(const struct job *j, const struct state *s, int64_t round) {
+  double right = 0, of = 0;
+  for (int w = 0; w < j->workers; w++) {
+    right += (double)row_of(j, s, round, w)[0];
+    of += (double)row_of(j, s, round, w)[1];
+  }
+  return right / of;
+}
+
+/* As what round? As the table says now: it may have gone back meanwhile. */
+static void upload(struct job *j, float right, float of) {
+  struct state s;
+  if (!read_state(j, &s)) return;
+  int64_t round = next_round(j, &s, j->worker);
+  shoal_tensor_unref(s.found);
+  if (round == MAX_ROUNDS) return;
   const int64_t dims[2] = {1, 2}, one[1] = {1}, row[1] = {round * j->workers + j->worker};
-  const float values[2] = {(float)right, 1};
+  const float values[2] = {right, of};
   shoal_tensor *where = NULL, *what = NULL;
   check(shoal_tensor_from(SHOAL_INT64, 1, one, row, sizeof row, &where));
   check(shoal_tensor_from(SHOAL_FLOAT32, 2, dims, values, sizeof values, &what));
@@ -82,116 +140,84 @@ static void upload(struct job *j, int64_t round, double right) {
   shoal_tensor_unref(what);
 }
 
-/* How many workers have told of a round, and the mean of what they found. table: all rows. */
-static int gathered(const struct job *j, const float *table, int64_t round, double *mean) {
-  int came = 0;
-  *mean = 0;
-  for (int w = 0; w < j->workers; w++) {
-    const float *row = table + 2 * (round * j->workers + w);
-    if (row[1] > 0) *mean += (double)row[0];
-    came += row[1] > 0;
-  }
-  if (came) *mean /= came;
-  return came;
-}
-
-static shoal_tensor *read_found(struct job *j) {
-  shoal_tensor *t = NULL;
-  if (!shoal_run(j->session, SHOAL_NO_FEEDS, SHOAL_FETCH(j->found, &t), NULL)) return NULL;
-  return t;
-}
-
-/* Waits until all have told of this round; false: they did not come, or this one is to stop. */
-static bool gather(struct job *j, int64_t round, double *accuracy) {
-  double end = seconds() + j->wait_secs;
-  while (!shoal_should_stop(j->session)) {
-    shoal_tensor *t = read_found(j);
-    int came = t ? gathered(j, (const float *)shoal_tensor_const_data(t), round, accuracy) : 0;
-    shoal_tensor_unref(t);
-    if (came == j->workers) return true;
-    if (seconds() > end) {
-      fprintf(stderr, "worker %d: %d of %d workers have tested round %lld after %.0f s\n", j->worker, came, j->workers,
-              (long long)round, j->wait_secs);
-      return false;
-    }
-    struct timespec nap = {0, 20000000};
-    nanosleep(&nap, NULL);
-  }
-  return false;
-}
-
 /* ---- step 6: the rule ---- */
 
-/* What all rounds so far say; *trials: how often training was begun anew before this one. */
-static enum decision decide(struct job *j, int64_t round, int64_t *trials) {
-  shoal_tensor *t = read_found(j);
-  if (!t) return GIVE_UP;
-  const float *table = (const float *)shoal_tensor_const_data(t);
+/* What these rounds say; *trials: how often training is to be begun anew before the next. */
+static enum decision decide(const struct job *j, const struct state *s, int64_t rounds, int64_t *trials) {
   enum decision d = GO_ON;
   double best = 0;
   int64_t best_round = 0;
   *trials = 0;
-  for (int64_t r = 0; r <= round; r++) {
-    double accuracy;
-    gathered(j, table, r, &accuracy);
+  for (int64_t r = 0; r < rounds; r++) {
+    double accuracy = accuracy_of(j, s, r);
     d = GO_ON;
-    if (accuracy >= j->target) d = STOP;
+    if (accuracy >= j->target) return STOP;
     if (accuracy > best) {
       best = accuracy;
       best_round = r;
-    } else if (d == GO_ON && r - best_round >= j->patience) {
-      d = *trials < j->retrains ? RETRAIN : GIVE_UP;
-      if (d == RETRAIN && r < round) { /* that was done then */
-        ++*trials;
-        best = 0;
-        best_round = r + 1;
-      }
+    } else if (r - best_round >= j->patience) {
+      if (*trials == j->retrains) return GIVE_UP;
+      d = RETRAIN;
+      ++*trials;
+      best = 0;
+      best_round = r + 1;
     }
   }
-  shoal_tensor_unref(t);
-  return d;
+  return rounds == MAX_ROUNDS ? GIVE_UP : d;
 }
 
-/* The chief begins anew and says so; others wait for it. */
-static bool begin_anew(struct job *j, int64_t trial) {
-  double end = seconds() + j->wait_secs;
-  if (j->is_chief) return shoal_run(j->session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, j->retrain);
-  while (!shoal_should_stop(j->session) && seconds() < end) {
-    int64_t now = 0;
-    if (shoal_run(j->session, SHOAL_NO_FEEDS, SHOAL_FETCH(j->trial, &now), NULL) && now >= trial) return true;
-    struct timespec nap = {0, 20000000};
-    nanosleep(&nap, NULL);
-  }
-  return false;
-}
-
-/* The first round that this worker has not told of: 0, but for one that was lost and begins again. */
-static int64_t first_round(struct job *j) {
-  shoal_tensor *t = read_found(j);
-  int64_t round = 0;
-  const float *table = t ? (const float *)shoal_tensor_const_data(t) : NULL;
-  while (table && round < MAX_ROUNDS && table[2 * (round * j->workers + j->worker) + 1] > 0) round++;
-  shoal_tensor_unref(t);
-  return round;
-}
-
-static void run_rounds(struct job *j) {
+static void tell(const struct job *j, const struct state *s, int64_t round, enum decision d) {
   static const char *const said[] = {"go on", "stop: the target is reached", "train anew, at half the rate",
                                      "stop: it gets no better"};
-  for (int64_t round = first_round(j); round < MAX_ROUNDS && !shoal_should_stop(j->session); round++) {
-    int64_t step = 0, trials;
-    for (int64_t i = 0; i < j->round_steps && !shoal_should_stop(j->session); i++)
-      shoal_run(j->session, SHOAL_NO_FEEDS, SHOAL_FETCH(j->step, &step), j->train);
-    double own = test(j), all = 0;
-    upload(j, round, own);
-    if (!gather(j, round, &all)) return;
-    enum decision d = decide(j, round, &trials);
-    printf("worker %d: round %lld, step %lld: accuracy %.3f of its own, %.3f of all: %s\n", j->worker, (long long)round,
-           (long long)step, own, all, said[d]);
-    fflush(stdout);
-    if (d == STOP || d == GIVE_UP) return;
-    if (d == RETRAIN && !begin_anew(j, trials + 1)) return;
+  const float *own = row_of(j, s, round, j->worker);
+  printf("worker %d: round %lld, step %lld: accuracy %.3f of its own, %.3f of all: %s\n", j->worker, (long long)round,
+         (long long)s->step, (double)(own[0] / own[1]), accuracy_of(j, s, round), said[d]);
+  fflush(stdout);
+}
+
+/* ---- all of them ---- */
+
+/* Steps 3 to 5 of one round. */
+static void train_and_test(struct job *j) {
+  float right, of;
+  for (int64_t i = 0; i < j->round_steps && !shoal_should_stop(j->session); i++)
+    shoal_run(j->session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, j->train);
+  if (!shoal_should_stop(j->session) && test(j, &right, &of)) upload(j, right, of);
+}
+
+/* Until the rule says stop; false: others did not come. Each turn goes by the table alone. */
+static bool run_rounds(struct job *j) {
+  int64_t heard = -1, told = -1;
+  double since = seconds();
+  while (!shoal_should_stop(j->session)) {
+    struct state s;
+    if (!read_state(j, &s)) break;
+    int64_t own = next_round(j, &s, j->worker), all = rounds_of_all(j, &s), trials;
+    enum decision d = decide(j, &s, all, &trials);
+    if (all && all != told) tell(j, &s, all - 1, d);
+    told = all;
+    bool anew = s.trial < trials; /* the chief does that */
+    int late = 0;
+    while (!anew && late < j->workers - 1 && next_round(j, &s, late) > all) late++;
+    shoal_tensor_unref(s.found);
+    if (d == STOP || d == GIVE_UP) return true;
+    if (heard != all + s.trial) since = seconds();
+    heard = all + s.trial;
+    if (anew && j->is_chief) {
+      shoal_run(j->session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, j->retrain);
+    } else if (!anew && own == all) {
+      train_and_test(j);
+      since = seconds();
+    } else if (seconds() > since + j->wait_secs) {
+      fprintf(stderr, "worker %d: worker %d has not %s round %lld after %.0f s\n", j->worker, late,
+              anew ? "begun anew before" : "tested", (long long)all, j->wait_secs);
+      return false;
+    } else {
+      struct timespec nap = {0, 20000000};
+      nanosleep(&nap, NULL);
+    }
   }
+  return true;
 }
 
 int main(int argc, char **argv) {
@@ -205,7 +231,7 @@ int main(int argc, char **argv) {
   j.retrains = 1;
   j.target = 0.75;
   j.wait_secs = 120;
-  double learning_rate = 0.1;
+  double learning_rate = 0.1, save_secs = 10;
   const struct flag flags[] = {
       CLUSTER_FLAGS(where),
       flag_number("batch_size", "examples a step, of each worker", &batch_size, 1),
@@ -218,6 +244,7 @@ int main(int argc, char **argv) {
       flag_number("retrains", "how often at most", &j.retrains, 0),
       flag_real("wait_secs", "how long for what other workers find", &j.wait_secs),
       flag_path("checkpoint_dir", "where the chief saves", &checkpoint_dir),
+      flag_real("save_secs", "how often", &save_secs),
       DEVICE_FLAG(device),
       flags_end(),
   };
@@ -242,7 +269,7 @@ int main(int argc, char **argv) {
   name_device(device, here, 0, worker_device);
   struct census training = {(uint64_t)test_rows, rows, batch_size, j.worker, j.workers, true},
                 testing = {0, test_rows, 100, j.worker, j.workers, true};
-  j.test_batches = (test_rows / testing.batch + j.workers - 1) / j.workers;
+  j.test_batches = census_share(&testing);
   if (j.test_batches < 1) j.test_batches = 1;
 
   struct census_columns columns = census_columns_new();
@@ -259,6 +286,7 @@ int main(int argc, char **argv) {
   shoal_sharing_begin(g, copies); /* the same variables over the other data */
   shoal_out test_logits = logits_of(g, &testing, &columns, &test_labels);
   j.share = shoal_accuracy(g, test_logits, test_labels);
+  j.tested = shoal_size(g, test_labels);
   shoal_sharing_end(g, copies);
   shoal_sharing_free(copies);
   shoal_optimizer adagrad = shoal_adagrad(learning_rate);
@@ -284,14 +312,16 @@ int main(int argc, char **argv) {
   if (shoal_graph_error(g)) return shoal_report(g);
 
   shoal_status error = NULL;
-  SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = j.is_chief, .checkpoint_dir = checkpoint_dir, .save_secs = 10,
-                      .session = device_session(device), .status = &error) {
+  bool decided = true;
+  SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = j.is_chief, .checkpoint_dir = checkpoint_dir,
+                      .save_secs = save_secs, .session = device_session(device), .status = &error) {
     j.session = s;
-    run_rounds(&j);
+    decided = run_rounds(&j);
   }
   shoal_server_stop(server);
   shoal_cluster_free(cluster);
   shoal_graph_free(g);
   shoal_columns_free(columns.set);
-  return shoal_train_exit(error);
+  int code = shoal_train_exit(error);
+  return code || decided ? code : 1;
 }

@@ -102,7 +102,8 @@ def six_steps():
         assert "gets" not in said or p.stdout.count("train anew") == 2, p.stdout
 
 
-def task_pid(folder, job, index=0):
+def task_pid(flag, job, index=0):
+    """Of the program that was given this flag, which no other has."""
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
@@ -113,7 +114,7 @@ def task_pid(folder, job, index=0):
                 env = dict(x.split("=", 1) for x in f.read().split("\0") if "=" in x)
         except OSError:
             continue
-        if f"--model_dir={folder}" not in command or not command[0].endswith("wide_deep"):
+        if flag not in command or not command[0].endswith(("wide_deep", "six_steps")):
             continue
         task = json.loads(env.get("TF_CONFIG", "{}")).get("task", {})
         if task.get("type") == job and task.get("index") == index:
@@ -127,12 +128,50 @@ def kill_when_saved(folder, p, job, index=0, at=100):
     while time.time() < end and p.poll() is None:
         steps = [int(re.search(r"-(\d+)\.index", n).group(1)) for n in glob.glob(f"{folder}/model.ckpt-*.index")]
         if steps and max(steps) >= at:
-            pid = task_pid(folder, job, index)
+            pid = task_pid(f"--model_dir={folder}", job, index)
             if pid:
                 os.kill(pid, signal.SIGKILL)
                 return max(steps)
         time.sleep(0.01)
     raise AssertionError(f"{job} {index} was not there to be killed")
+
+
+def six_steps_survive():
+    """The parameter server is lost, and the table of what was found goes back; then the chief: both workers go by the table
+    to one and the same end."""
+    program = os.path.join(os.path.dirname(WIDE_DEEP), "six_steps")
+    with tempfile.TemporaryDirectory() as d, open(f"{d}/said", "w+") as said:
+        flag = f"--checkpoint_dir={d}/saved"
+        p = subprocess.Popen([SHOAL, "launch", "--ps=1", "--workers=2", "--restarts=3", "--", program, flag,
+                              "--save_secs=0.3", "--target=0.99", "--patience=25", "--retrains=0", "--round_steps=50", "--rows=5000",
+                              "--test_rows=500", "--wait_secs=60"], stdout=said, stderr=subprocess.STDOUT, text=True)
+
+        def lines():
+            with open(f"{d}/said") as f:
+                return re.findall(r"worker (\d): round (\d+), .*, (\S+) of all: (.*)", f.read())
+
+        def kill_after(job, rounds):
+            """Once the workers have told of so many more rounds."""
+            end, before, pid = time.time() + 90, len(lines()), None
+            while time.time() < end and p.poll() is None:
+                pid = pid or task_pid(flag, job)
+                if pid and len(lines()) >= before + 2 * rounds:
+                    os.kill(pid, signal.SIGKILL)
+                    return
+                time.sleep(0.01)
+            p.terminate()
+            raise AssertionError(f"{job} was not there to be killed: {lines()}")
+        kill_after("ps", 4)
+        kill_after("worker", 3)
+        try:
+            code = p.wait(timeout=150)
+        except subprocess.TimeoutExpired:
+            p.terminate()
+            raise AssertionError(f"still running: {lines()}") from None
+        said.seek(0)
+        ends = [[x for x in lines() if x[0] == w][-1] for w in "01"]
+        assert code == 0 and ends[0][1:] == ends[1][1:] and "stop: it gets no better" in ends[0][3], (code, said.read())
+        assert int(ends[0][1]) >= 25, ends
 
 
 def killed(job, index=0):
@@ -163,4 +202,4 @@ def kill_evaluator():
 
 if __name__ == "__main__":
     sys.exit(report([(f.__name__.replace("_", " "), f) for f in (
-        alone, six_steps, all_roles, all_reduce, stops_early_on_ps, stops_early_in_step, kill_chief, kill_worker, kill_ps, kill_evaluator)]))
+        alone, six_steps, six_steps_survive, all_roles, all_reduce, stops_early_on_ps, stops_early_in_step, kill_chief, kill_worker, kill_ps, kill_evaluator)]))

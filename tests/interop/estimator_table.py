@@ -10,6 +10,7 @@ TWO = (FEATURES["age"] > 40).astype(np.int64)
 THREE = RNG.integers(0, 3, (ROWS, 1)).astype(np.int64)
 REAL = (FEATURES["age"] / 20).astype(np.float32)
 JOBS = ["clerk", "cook", "smith"]
+FEATURES["pair"] = np.array(JOBS + ["else"], object)[np.random.default_rng(4).integers(0, 4, (ROWS, 2))]  # several a row
 
 
 def our_columns(c):

@@ -152,6 +152,25 @@ def test_strategy():
             np.testing.assert_allclose(a[n], b[n], rtol=1e-3, atol=1e-5, err_msg=n)
 
 
+def test_dropout():
+    """In training alone."""
+    with tempfile.TemporaryDirectory() as d:
+        c = Columns()
+        for name, dropout in (("without", 0.0), ("with", 0.5)):
+            o = Canned(DNN, f"{d}/{name}", dnn=our_columns(c)[1][:1], hidden=[8], classes=2, dropout=dropout,
+                       config={"seed": 5})
+            o.train(table(FEATURES, TWO, repeat=10), max_steps=8)
+            o.close()
+        a, b = (tf.train.load_variable(f"{d}/{n}", "dnn/logits/kernel") for n in ("without", "with"))
+        assert np.abs(a - b).max() > 1e-4, (a, b)
+        found = []
+        for dropout in (0.0, 0.5, 0.5):
+            o = Canned(DNN, f"{d}/with", dnn=our_columns(c)[1][:1], hidden=[8], classes=2, dropout=dropout)
+            found.append(o.evaluate(table(FEATURES, TWO)))
+            o.close()
+        assert found[0] == found[1] == found[2], found
+
+
 def refused(text, fn, code=3):
     try:
         fn()

@@ -101,6 +101,15 @@ def test_linear_regressor():
               lambda d: Canned(LINEAR, d, our_columns(c)[0] + [c.numeric("age")]), REAL)
 
 
+def test_linear_of_two_numbers():
+    """Labels of two numbers, and several words a row, whose weights are averaged."""
+    c = Columns()
+    both_ways(lambda d: est.LinearRegressor([fc.categorical_column_with_vocabulary_list("pair", JOBS)], model_dir=d,
+                                            label_dimension=2, sparse_combiner="mean", config=quiet(d)),
+              lambda d: Canned(LINEAR, d, [c.vocabulary("pair", words=JOBS)], label_dimension=2, linear_combiner="mean"),
+              np.concatenate([REAL, 2 - REAL], 1))
+
+
 def test_dnn_classifier():
     _, deep = tf_columns()
     c = Columns()

@@ -1,7 +1,7 @@
 """An array, a string, a callback or a place for a result that is NULL ends no program (docs/api.md): every function of the
 public headers is called with NULL for all that it takes by a pointer, but for the object that it is of. The calls are
-one C program, made from the prototypes; each has a process of its own. Outputs are constants at first, then datasets, then
-none at all."""
+one C program, made from the prototypes; a process goes on from the one that ended another. Outputs are constants at first,
+then datasets, then none at all."""
 import glob
 import os
 import re
@@ -26,6 +26,7 @@ HEAD = """#include <shoal/shoal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -70,23 +71,28 @@ static shoal_out out(shoal_graph *g) {
 }
 """
 TAIL = """
-int main(void) {
+enum { CALLS = sizeof calls / sizeof *calls };
+static void from_here_on(volatile int *at) {
   struct rlimit none = {0};
   setrlimit(RLIMIT_CORE, &none);
-  for (round_ = 0; round_ < 3; round_++)
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-      fflush(stdout);
-      pid_t child = fork();
-      if (!child) {
-        alarm(20);
-        if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)) _exit(3);
-        calls[i].fn(shoal_graph_new());
-        _exit(0);
-      }
-      int status;
-      waitpid(child, &status, 0);
-      if (status) printf("%s, round %d: status 0x%x\\n", calls[i].name, round_, status);
-    }
+  if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)) _exit(3);
+  for (; *at < 3 * CALLS; ++*at) {
+    alarm(60);
+    round_ = *at / CALLS;
+    calls[*at % CALLS].fn(shoal_graph_new());
+  }
+  _exit(0);
+}
+int main(void) {
+  volatile int *at = mmap(NULL, sizeof *at, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  for (int status; *at < 3 * CALLS; ++*at) {
+    pid_t child = fork();
+    if (!child) from_here_on(at);
+    waitpid(child, &status, 0);
+    if (*at == 3 * CALLS && !status) return 0;
+    printf("%s, round %d: status 0x%x\\n", calls[*at % CALLS].name, *at / CALLS, status);
+    fflush(stdout);
+  }
 }
 """
 

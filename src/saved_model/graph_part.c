@@ -199,7 +199,7 @@ static shoal_status put_shape(struct text *out, int number, shoal_out of) {
 
 /* Argument i, with the first n in another order. */
 static const struct part_arg *arg_at(const struct graph_part *p, const int *order, int n, size_t i) {
-  return &p->args.at[i < (size_t)n ? (size_t)order[i] : i];
+  return &p->args.at[order && i < (size_t)n ? (size_t)order[i] : i];
 }
 
 static shoal_status put_shapes(const struct graph_part *p, const int *order, int n, struct text *out) {

@@ -74,6 +74,7 @@ shoal_status local_session_open(struct shoal_graph *g, const shoal_session_optio
   s->soft = set.soft_placement;
   s->log = set.log_placement;
   s->timeout_ms = set.operation_timeout_ms;
+  s->inter_pools = MAX(set.inter_pools, 1);
   atomic_init(&s->next_step, 1);
   struct local_env *env = &s->env;
   local_env_init(env);
@@ -200,6 +201,8 @@ static void cancel_run(void *run) { cancel_start(&((struct local_run *)run)->can
 static shoal_status run_step(struct local_session *s, struct local_step *step, const shoal_run_options *o,
                              shoal_tensor *const *feeds, shoal_tensor **fetches, shoal_bytes *metadata) {
   TRY(check_feeds(step, feeds));
+  if (o && (o->inter_op_thread_pool < -1 || o->inter_op_thread_pool >= s->inter_pools))
+    return INVALID("Invalid inter_op_thread_pool: %d", o->inter_op_thread_pool);
   int64_t timeout = o && o->timeout_ms > 0 ? o->timeout_ms : s->timeout_ms;
   struct local_run r;
   local_run_init(&r, &s->env, step, atomic_fetch_add(&s->next_step, 1), deadline_after_ms(timeout));

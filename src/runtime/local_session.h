@@ -22,6 +22,7 @@ struct local_session {
   struct pool *own_inter, *own_intra;
   bool soft, log;
   int64_t timeout_ms;
+  int inter_pools; /* those that a step may name; all are env.inter */
   atomic_int_fast64_t next_step;
   pthread_mutex_t runs_lock;
   pthread_cond_t runs_idle; /* a run that was interrupted is its own again */

@@ -162,7 +162,7 @@ shoal_status session_config_read(struct session_config *c, struct wire w) {
     if (f.tag == ConfigProto_gpu_options) TRY(read_gpu_options(&c->device_options, wire_inside(&f)));
     if (f.tag == ConfigProto_device_filters) TRY(read_filter(c, &f));
     if (f.tag == ConfigProto_graph_options) graph_options_read(c, wire_inside(&f));
-    if (f.tag == ConfigProto_session_inter_op_thread_pool) c->own_threads = true;
+    if (f.tag == ConfigProto_session_inter_op_thread_pool) c->inter_pools++, c->own_threads = true;
     if (f.tag == ConfigProto_cluster_def) c->cluster_def = wire_inside(&f);
     if (f.tag == ConfigProto_experimental) TRY(read_experimental(c, wire_inside(&f)));
   }

@@ -17,6 +17,7 @@ struct session_config {
   struct device_options device_options; /* gpu_options, experimental.collective_nccl */
   int inter_threads, intra_threads;
   bool own_threads; /* pools of the session's own are described */
+  int inter_pools;  /* session_inter_op_thread_pool: so many of them */
   bool soft_placement, log_placement;
   bool isolated, shared_state;  /* isolate_session_state; experimental.share_session_state_in_clusterspec_propagation */
   int64_t operation_timeout_ms; /* of steps that have no time-out of their own; 0: none */

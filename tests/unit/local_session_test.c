@@ -5,6 +5,7 @@
 #include <shoal/shoal.h>
 
 #include "proto/config.wire.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "base/wire.h"
 
@@ -53,6 +54,37 @@ static void refused_call_feeds_nothing(void **state) {
   free(handle);
   for (int i = 0; i < 2; i++) shoal_tensor_unref(in[i]);
   ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+/* Pools that a step names are those that the config has, as TensorFlow checks it. */
+static void pools_that_there_are(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  char room[64];
+  const char *fetch = name(shoal_constant_float(g, 2), room);
+  static const struct {
+    int pools, named;
+    bool there;
+  } cases[] = {{0, 0, true},   {0, -1, true}, {0, 1, false}, {0, 77, false},
+               {0, -2, false}, {2, 1, true},  {2, -1, true}, {2, 2, false}};
+  for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    struct text config = {0};
+    for (int k = 0; k < cases[i].pools; k++) wire_add_bytes(&config, ConfigProto_session_inter_op_thread_pool, "", 0);
+    shoal_session *s;
+    ASSERT_OK(
+        shoal_session_open(g, &(shoal_session_options){.config = text_cstr(&config), .config_size = config.n}, &s));
+    shoal_tensor *t = NULL;
+    const shoal_run_options o = {.inter_op_thread_pool = cases[i].named};
+    shoal_status e = shoal_session_run(s, &o, NULL, NULL, 0, &fetch, &t, 1, NULL, 0, NULL);
+    if (cases[i].there) {
+      ASSERT_OK(e);
+      assert_true(take(t) == 2);
+    } else {
+      ASSERT_FAILS(e, SHOAL_INVALID_ARGUMENT, "Invalid inter_op_thread_pool: ");
+    }
+    ASSERT_OK(shoal_session_close(s));
+    text_release(&config);
+  }
   shoal_graph_free(g);
 }
 
@@ -161,6 +193,6 @@ static void pieces_of_chains_follow_each_other(void **state) {
   }
 }
 
-RUN_TESTS(cmocka_unit_test(refused_call_feeds_nothing), cmocka_unit_test(config_may_forbid_rewrites),
-          cmocka_unit_test(forgotten_steps_come_again), cmocka_unit_test(long_chains),
-          cmocka_unit_test(pieces_of_chains_follow_each_other))
+RUN_TESTS(cmocka_unit_test(refused_call_feeds_nothing), cmocka_unit_test(pools_that_there_are),
+          cmocka_unit_test(config_may_forbid_rewrites), cmocka_unit_test(forgotten_steps_come_again),
+          cmocka_unit_test(long_chains), cmocka_unit_test(pieces_of_chains_follow_each_other))

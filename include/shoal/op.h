@@ -23,7 +23,8 @@
  *             "components: Tlist"      a list typed by a list(type) attribute
  *   attrs     "T: {float, double}; N: int >= 1; exact: bool = false; mode: {'SAME', 'VALID'}; sizes: list(int)"
  *             type sets: {numbertype}, {realnumbertype} or names; kinds: string int float bool type shape tensor and
- *             list(any of these); each may have a default.
+ *             list(any of these); each may have a default: "= 1", "= 'SAME'", "= float", "= [1, 2]"; a shape's is
+ *             "= [2, ?]" ([] a scalar, {} unknown), a tensor's a scalar with its type, "= {int32 0}".
  *
  * A library is code of the process that loads it, with all that this process may do (docs/security.md). It stays loaded
  * to the end of the process. It must be linked to the shared library that the program uses. */
@@ -97,9 +98,29 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_float(const shoal_op *node
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_bool(const shoal_op *node, const char *name, bool *out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_type(const shoal_op *node, const char *name, shoal_dtype *out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_string(const shoal_op *node, const char *name, const char **out);
-/* At most max of them; *n is how many there are. */
+/* dims has room for SHOAL_MAX_RANK; a rank or dimension of -1: unknown. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_shape(const shoal_op *node, const char *name, int64_t *dims,
+                                                            int *rank);
+/* To be read, and ended with shoal_tensor_unref. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_tensor(const shoal_op *node, const char *name,
+                                                             shoal_tensor **out);
+/* Lists, of at most max elements; *n is how many there are. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_ints(const shoal_op *node, const char *name, int64_t *out,
                                                            int max, int *n);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_floats(const shoal_op *node, const char *name, float *out,
+                                                             int max, int *n);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_bools(const shoal_op *node, const char *name, bool *out, int max,
+                                                            int *n);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_types(const shoal_op *node, const char *name, shoal_dtype *out,
+                                                            int max, int *n);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_strings(const shoal_op *node, const char *name, const char **out,
+                                                              int max, int *n);
+/* How many elements a list of any kind has; and one of a list(shape) or list(tensor), as those above. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_length(const shoal_op *node, const char *name, int *n);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_shape_at(const shoal_op *node, const char *name, int i,
+                                                               int64_t *dims, int *rank);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_tensor_at(const shoal_op *node, const char *name, int i,
+                                                                shoal_tensor **out);
 
 /* ---- shapes: what is known before anything runs ---- */
 

@@ -48,9 +48,12 @@ static char *word(struct signature_scan *s) {
   return mem_strndup(from, (size_t)(s->at - from));
 }
 
-static char *quoted(struct signature_scan *s) {
+static shoal_status quoted(struct signature_scan *s, char **out) {
   skip(s);
-  char mark = *s->at++;
+  const char *from = s->at;
+  char mark = *from;
+  if (mark != '\'' && mark != '"') return INTERNAL("op %s: expected a string in quotes at '%.30s'", s->op, from);
+  s->at++;
   struct text t = {0};
   for (; *s->at && *s->at != mark; s->at++) {
     if (*s->at == '\\' && s->at[1]) {
@@ -60,8 +63,10 @@ static char *quoted(struct signature_scan *s) {
       text_addc(&t, *s->at);
     }
   }
-  if (*s->at) s->at++;
-  return text_take(&t);
+  *out = text_take(&t);
+  if (!*s->at) return INTERNAL("op %s: the string at '%.30s' does not end", s->op, from);
+  s->at++;
+  return NULL;
 }
 
 static bool kind_from_word(const char *w, enum attr_kind *out) {
@@ -101,7 +106,8 @@ static shoal_status parse_set(struct signature_scan *s, struct op_attr *a, enum 
     if (*s->at == '\'' || *s->at == '"') {
       *element = ATTR_STRING;
       a->strings = mem_realloc(a->strings, (size_t)a->n_strings + 1, sizeof *a->strings);
-      a->strings[a->n_strings++] = quoted(s);
+      a->strings[a->n_strings++] = NULL;
+      TRY(quoted(s, &a->strings[a->n_strings - 1]));
       continue;
     }
     char *w = word(s);
@@ -192,10 +198,11 @@ static shoal_status parse_value(struct signature_scan *s, enum attr_kind kind, s
   char *end;
   switch (kind) {
     case ATTR_STRING: {
-      char *q = quoted(s);
-      *out = attr_string(q, strlen(q));
+      char *q = NULL;
+      shoal_status bad = quoted(s, &q);
+      *out = attr_string(q ? q : "", q ? strlen(q) : 0);
       free(q);
-      return NULL;
+      return bad;
     }
     case ATTR_INT: *out = attr_int(strtoll(s->at, &end, 10)); break;
     case ATTR_FLOAT: *out = attr_float(strtof(s->at, &end)); break;

@@ -1,5 +1,5 @@
 /* Ops of one's own (shoal/op.h): libraries that are loaded, their rows put into the registry beside the built-in ones,
- * and what their kernels, shape functions and gradients see of ours.
+ * and what their kernels, shape functions and gradients see of ours (of attributes: own_attrs.c).
  *
  * A public row becomes an op_row whose functions are adapters. They find the public row from the op that they run for:
  * the op_row is the first field of struct own_op. The opaque types of the public header are our own contexts under
@@ -232,40 +232,6 @@ void shoal_op_parallel(shoal_op_run *r, int64_t n, int64_t grain, void (*fn)(voi
 bool shoal_op_cancelled(const shoal_op_run *r) {
   const struct cancel *c = const_ctx(r)->step->cancel;
   return c && cancel_started(c);
-}
-
-/* ---- attributes ---- */
-
-shoal_status shoal_op_attr_int(const shoal_op *node, const char *name, int64_t *out) {
-  GIVEN(name);
-  GIVEN(out);
-  return node_get_int(node, name, out);
-}
-shoal_status shoal_op_attr_float(const shoal_op *node, const char *name, float *out) {
-  GIVEN(name);
-  GIVEN(out);
-  return node_get_float(node, name, out);
-}
-shoal_status shoal_op_attr_bool(const shoal_op *node, const char *name, bool *out) {
-  GIVEN(name);
-  GIVEN(out);
-  return node_get_bool(node, name, out);
-}
-shoal_status shoal_op_attr_type(const shoal_op *node, const char *name, shoal_dtype *out) {
-  GIVEN(name);
-  GIVEN(out);
-  return node_get_type(node, name, out);
-}
-shoal_status shoal_op_attr_string(const shoal_op *node, const char *name, const char **out) {
-  GIVEN(name);
-  GIVEN(out);
-  return node_get_string(node, name, out);
-}
-shoal_status shoal_op_attr_ints(const shoal_op *node, const char *name, int64_t *out, int max, int *n) {
-  GIVEN(name);
-  GIVEN_ARRAY(out, max);
-  GIVEN(n);
-  return node_get_ints(node, name, out, max, n);
 }
 
 /* ---- shapes ---- */

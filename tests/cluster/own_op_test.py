@@ -165,6 +165,11 @@ REFUSED = [
      '{.name = "Mine", .out = "z: float", .kernels = kernels, .n_kernels = 1}}') + "SHOAL_OP_LIBRARY(rows);"),
     ("INVALID_ARGUMENT: op library {}: op Mine: kernel 0 is for 'GPU'; those of libraries are for \"CPU\"",
      ROW.replace("CPU", "GPU") % ("Mine", "x: float") + "SHOAL_OP_LIBRARY(rows);"),
+    ("INVALID_ARGUMENT: op library {}: op Mine: expected a string in quotes at ''",
+     ROW.replace("{{.name", '{{.attrs = "mode: string =", .name') % ("Mine", "x: float") + "SHOAL_OP_LIBRARY(rows);"),
+    ("INVALID_ARGUMENT: op library {}: op Mine: the string at ''b' does not end",
+     ROW.replace("{{.name", "{{.attrs = \"modes: list(string) = ['a', 'b\", .name") % ("Mine", "x: float") +
+     "SHOAL_OP_LIBRARY(rows);"),
     ("INVALID_ARGUMENT: op library {}: it is no library of ops", "int x;"),
     ("FAILED_PRECONDITION: op library {}: it was made for Shoal 99.0, and this is",
      ROW % ("Mine", "x: float") + "#undef SHOAL_VERSION_NUMBER\n#define SHOAL_VERSION_NUMBER 99000000\n"
@@ -175,6 +180,13 @@ REFUSED = [
 def built(source, path):
     p = subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path, "-I", f"{ROOT}/include", "-I",
                         f"{BUILD}/gen/include"], input=source, text=True, capture_output=True, check=False)
+    assert p.returncode == 0, p.stderr
+    return path
+
+
+def linked(source, path):
+    p = subprocess.run(["cc", "-x", "c", "-", "-o", path, "-I", f"{ROOT}/include", "-I", f"{BUILD}/gen/include", "-L", BUILD,
+                        "-lshoal", f"-Wl,-rpath,{BUILD}"], input=source, text=True, capture_output=True, check=False)
     assert p.returncode == 0, p.stderr
     return path
 
@@ -312,20 +324,146 @@ static const shoal_op_kernel kernels[] = {{.device = "CPU", .run = nothing}};
     with tempfile.TemporaryDirectory() as folder:
         path = built(source + "static const shoal_op_row rows[] = {%s};\nSHOAL_OP_LIBRARY(rows);" % rows,
                      os.path.join(folder, "wrong.so"))
-        program = os.path.join(folder, "slopes")
-        p = subprocess.run(["cc", "-x", "c", "-", "-o", program, "-I", f"{ROOT}/include", "-I", f"{BUILD}/gen/include",
-                            "-L", BUILD, "-lshoal", f"-Wl,-rpath,{BUILD}"], input=SLOPES, text=True,
-                           capture_output=True, check=False)
-        assert p.returncode == 0, p.stderr
+        program = linked(SLOPES, os.path.join(folder, "slopes"))
         for i, (_, said) in enumerate(WRONG_SLOPES):
             p = run(program, path, f"Wrong{i}")
             assert p.returncode == 0 and said in p.stdout, (said, p)
 
 
+# One attribute of every kind, with a default and without, told as one line of text.
+KINDS = r"""#include <shoal/op.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+struct told { char text[900]; };
+static void tell(struct told *t, const char *format, ...) {
+  size_t n = strlen(t->text);
+  va_list ap;
+  va_start(ap, format);
+  vsnprintf(t->text + n, sizeof t->text - n, format, ap);
+  va_end(ap);
+}
+static void tell_shape(struct told *t, int rank, const int64_t *dims) {
+  tell(t, " %d(", rank);
+  for (int i = 0; i < rank; i++) tell(t, "%lld,", (long long)dims[i]);
+  tell(t, ")");
+}
+static void tell_tensor(struct told *t, shoal_tensor *v) {
+  tell(t, " %s:%d", shoal_dtype_name(shoal_tensor_dtype(v)), *(const int32_t *)shoal_tensor_const_data(v));
+  shoal_tensor_unref(v);
+}
+#define TRY(x) do { shoal_status e = (x); if (e) return e; } while (0)
+static shoal_status init(const shoal_op *node, void *state) {
+  struct told *t = state;
+  int64_t dims[SHOAL_MAX_RANK];
+  float floats[3];
+  bool bools[3];
+  shoal_dtype types[3];
+  const char *strings[3];
+  shoal_tensor *tensor;
+  int rank, n;
+  TRY(shoal_op_attr_shape(node, "shape", dims, &rank));
+  tell_shape(t, rank, dims);
+  TRY(shoal_op_attr_tensor(node, "tensor", &tensor));
+  tell_tensor(t, tensor);
+  TRY(shoal_op_attr_floats(node, "floats", floats, 3, &n));
+  for (int i = 0; i < n; i++) tell(t, " %g", (double)floats[i]);
+  TRY(shoal_op_attr_bools(node, "bools", bools, 3, &n));
+  for (int i = 0; i < n; i++) tell(t, " %d", bools[i]);
+  TRY(shoal_op_attr_types(node, "types", types, 3, &n));
+  for (int i = 0; i < n; i++) tell(t, " %s", shoal_dtype_name(types[i]));
+  TRY(shoal_op_attr_strings(node, "strings", strings, 3, &n));
+  for (int i = 0; i < n; i++) tell(t, " '%s'", strings[i]);
+  TRY(shoal_op_attr_length(node, "shapes", &n));
+  for (int i = 0; i < n; i++) {
+    TRY(shoal_op_attr_shape_at(node, "shapes", i, dims, &rank));
+    tell_shape(t, rank, dims);
+  }
+  TRY(shoal_op_attr_length(node, "tensors", &n));
+  for (int i = 0; i < n; i++) {
+    TRY(shoal_op_attr_tensor_at(node, "tensors", i, &tensor));
+    tell_tensor(t, tensor);
+  }
+  return NULL;
+}
+static shoal_status say(shoal_op_run *r, void *state) {
+  shoal_status e = shoal_op_output(r, 0, 0, NULL, &(void *){NULL});
+  return e ? e : shoal_op_output_string(r, 0, 0, ((struct told *)state)->text, strlen(((struct told *)state)->text));
+}
+static shoal_status too_few(const shoal_op *node, void *state) {
+  float one;
+  int n;
+  (void)state;
+  return shoal_op_attr_floats(node, "floats", &one, 1, &n);
+}
+static shoal_status past(const shoal_op *node, void *state) {
+  int64_t dims[SHOAL_MAX_RANK];
+  int rank;
+  (void)state;
+  return shoal_op_attr_shape_at(node, "shapes", 5, dims, &rank);
+}
+static shoal_status no_list(const shoal_op *node, void *state) {
+  int n;
+  (void)state;
+  return shoal_op_attr_length(node, "shape", &n);
+}
+#define KERNEL(how) {.device = "CPU", .state_size = sizeof(struct told), .init = how, .run = say}
+static const shoal_op_kernel kernels[][1] = {{KERNEL(init)}, {KERNEL(too_few)}, {KERNEL(past)}, {KERNEL(no_list)}};
+#define ROW(name_, i) {.name = name_, .out = "y: string", .kernels = kernels[i], .n_kernels = 1, .attrs = "shape: shape = [2, ?]; \
+tensor: tensor = {int32 7}; floats: list(float) = [0.5, 2]; bools: list(bool) = [true, false]; types: list(type) = [float, int64]; \
+strings: list(string) = ['a', 'b c']; shapes: list(shape) = [[], {}, [3]]; tensors: list(tensor) = [{int32 1}, {int32 2}]"}
+static const shoal_op_row rows[] = {ROW("Kinds", 0), ROW("KindsFew", 1), ROW("KindsPast", 2), ROW("KindsNoList", 3)};
+SHOAL_OP_LIBRARY(rows);
+"""
+DEFAULTS_PROGRAM = """#include <shoal/shoal.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+  shoal_status e = shoal_load_ops(argv[1]);
+  shoal_graph *g = shoal_graph_new();
+  shoal_out y = e ? (shoal_out){0} : shoal_build_end_out(shoal_build(g, "Kinds", NULL));
+  shoal_session *s = NULL;
+  shoal_tensor *t = NULL;
+  size_t n;
+  if (!e) e = shoal_session_open(g, NULL, &s);
+  if (!e) e = shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(y, &t), NULL);
+  printf("%s\\n", e ? shoal_status_message(e) : shoal_tensor_string(t, 0, &n));
+  return argc != 2;
+}
+"""
+DEFAULTS = b" 2(2,-1,) int32:7 0.5 2 1 0 float32 int64 'a' 'b c' 0() -1() 1(3,) int32:1 int32:2"
+WRONG_READS = [("KindsFew", "attr 'floats' of {{node KindsFew}} has 2 elements, and there is room for 1"),
+               ("KindsPast", "attr 'shapes' of {{node KindsPast}} has 3 elements, and no 5"),
+               ("KindsNoList", "AttrValue had value with type 'shape' when 'list")]
+
+
+def every_kind():
+    kinds = ["shape: shape", "tensor: tensor", "floats: list(float)", "bools: list(bool)", "types: list(type)",
+             "strings: list(string)", "shapes: list(shape)", "tensors: list(tensor)"]
+    number = [tf.make_tensor_proto(np.int32(i)) for i in (5, 6)]
+    values = {"shape": {"shape": tf.TensorShape([4]).as_proto()}, "tensor": {"tensor": number[0]},
+              "floats": {"list": {"f": [1.5]}}, "bools": {"list": {"b": [True]}}, "types": {"list": {"type": [3]}},
+              "strings": {"list": {"s": [b"x"]}}, "shapes": {"list": {"shape": []}}, "tensors": {"list": {"tensor": number}}}
+    with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default() as g:
+        path = built(KINDS, os.path.join(folder, "kinds.so"))
+        for name in ["Kinds"] + [n for n, _ in WRONG_READS]:
+            register(name, [], ["y: string"], kinds if name == "Kinds" else ())
+        with Cluster(flags=[f"--op_library={path}"], worker=["shoal"]) as c, tf.Session(c.target("worker")) as s:
+            given = g.create_op("Kinds", [], attrs={k: tf.AttrValue(**v) for k, v in values.items()}).outputs[0]
+            assert s.run(given) == b" 1(4,) int32:5 1.5 1 int32 'x' int32:5 int32:6", s.run(given)
+            for name, said in WRONG_READS:
+                try:
+                    raise AssertionError(f"{said}: {s.run(g.create_op(name, [], name=name).outputs[0])}")
+                except tf.errors.OpError as e:
+                    assert said in str(e), e
+        program = linked(DEFAULTS_PROGRAM, os.path.join(folder, "kinds"))
+        p = run(program, path)
+        assert p.returncode == 0 and p.stdout.encode() == DEFAULTS + b"\n", p
+
+
 TESTS = [("from C, in a process", in_c), ("from TensorFlow's client, and from C, on a cluster", from_tensorflow),
          ("in functions, branches, loops and datasets", in_functions), ("libraries that are refused", refused), ("kernels with mistakes in them", mistaken),
          ("an input that is passed on", passed_on),
-         ("gradients with mistakes in them", wrong_slopes)]
+         ("gradients with mistakes in them", wrong_slopes), ("attributes of every kind", every_kind)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -28,7 +28,7 @@ enum {
   NARROW_PANELS = 4,   /* of B at least in a block that was made narrower for the threads' sake */
   SUMS_COLUMNS = 768,  /* at most, where sums are kept apart from C */
   MIN_ROWS = 16,       /* of a block of C that was cut for the threads' sake */
-  PACK_ROWS = 32,      /* at a time; a multiple of every kernel's round */
+  PACK_ROWS = 16,      /* at a time: of more than so many rows caches lose the lines that the next panel begins in */
   PARALLEL_FLOPS = 2000000,
   THREAD_FLOPS = 4000000, /* a thread's share at least: some 30 us, about as long as it takes to wake one */
   SPLIT_AREA = 128 * 384, /* elements of C below which a long K is cut */
@@ -72,7 +72,8 @@ static void pack_panels(const struct gemm_operand *o, const struct gemm_panel *p
     return;
   }
   bool rows = is_a == o->trans;
-  int64_t strip = rows ? PACK_ROWS : n, quads = rows && gemm_packs_quads(p, o->type) ? lanes / 16 * 16 : 0;
+  int64_t strip = rows ? MAX(PACK_ROWS, p->round) : n;
+  int64_t quads = rows && gemm_packs_quads(p, o->type) ? lanes / 16 * 16 : 0;
   for (int64_t at = 0; at < n; at += strip) {
     if (quads)
       gemm_pack_quads((const float *)o->data + (k + at) * o->ld + lane, o->ld, quads, MIN(strip, n - at),

@@ -57,12 +57,23 @@ static shoal_status run_op(const shoal_saved_model *m, const struct load_feeds *
   return s;
 }
 
+static bool has_variables(const struct shoal_graph *g) {
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    const struct shoal_node *n = g->nodes.at[i];
+    if (n && (op_is(n->op, "VarHandleOp") || op_is(n->op, "VariableV2") || op_is(n->op, "Variable"))) return true;
+  }
+  return false;
+}
+
 static shoal_status restore(const shoal_saved_model *m, struct load_feeds *f) {
   const struct meta_model *meta = m->meta;
   char *index = mem_printf("%s/variables/variables.index", m->dir);
   bool there = file_exists(index);
   free(index);
-  if (!there || !meta->restore_op || !meta->filename_tensor) return NULL;
+  if (!meta->restore_op || !meta->filename_tensor) return NULL;
+  if (!there && has_variables(m->graph)) /* it is being copied, or was not copied whole */
+    return NOT_FOUND("it has variables, and there is no variables/variables.index");
+  if (!there) return NULL;
   TRY(add_path(f, meta->filename_tensor, mem_printf("%s/variables/variables", m->dir)));
   return status_prefix(run_op(m, f, meta->restore_op), "its variables cannot be restored: ");
 }

@@ -29,6 +29,7 @@ struct export {
   shoal_export_options o; /* of this version, arrays too */
   shoal_export_signature *signatures;
   shoal_export_asset *assets;
+  char **asset_names; /* of their copies */
   const char *dir;
   char *temporary; /* the folder that becomes dir */
   shoal_saver *saver, *made;
@@ -78,11 +79,11 @@ static const char *file_name(const char *path) {
   return slash ? slash + 1 : path;
 }
 
-static void put_asset(struct text *t, const shoal_export_asset *a) {
+static void put_asset(struct text *t, const shoal_export_asset *a, const char *name) {
   size_t at = begin_MetaGraphDef_asset_file_def(t), info = begin_AssetFileDef_tensor_info(t);
   meta_graph_put_out(t, TensorInfo_name, a->tensor);
   wire_end(t, info);
-  put_AssetFileDef_filename(t, file_name(a->path));
+  put_AssetFileDef_filename(t, name);
   wire_end(t, at);
 }
 
@@ -115,7 +116,7 @@ static shoal_status encode(const struct export *e, struct text *out) {
   if (meta) text_add(out, meta->at, meta->n);
   else TRY(saver_meta_graph_of(e->saver, e->functions, out));
   for (int i = 0; i < e->o.n_signatures; i++) put_signature(out, &e->signatures[i]);
-  for (int i = 0; i < e->o.n_assets; i++) put_asset(out, &e->assets[i]);
+  for (int i = 0; i < e->o.n_assets; i++) put_asset(out, &e->assets[i], e->asset_names[i]);
   if (e->o.main_op) put_main_op(out, shoal_op_name(e->o.main_op));
   if (e->functions) put_MetaGraphDef_object_graph_def_n(out, e->objects.graph.at, e->objects.graph.n);
   wire_end(out, at);
@@ -155,9 +156,6 @@ static shoal_status check_assets(const struct export *e) {
     if (!a->path || !*file_name(a->path)) return INVALID("asset %d has no path", i);
     if (!a->tensor.node || !graph_has(e->graph, a->tensor.node))
       return INVALID("asset '%s': its tensor is none of the graph", a->path);
-    for (int k = 0; k < i; k++)
-      if (!strcmp(file_name(a->path), file_name(e->assets[k].path)) && strcmp(a->path, e->assets[k].path))
-        return INVALID("assets '%s' and '%s' have the same name", e->assets[k].path, a->path);
   }
   return NULL;
 }
@@ -184,12 +182,32 @@ static shoal_status copy_file(const char *from, const char *to) {
   return s;
 }
 
+/* Is this the name of another file before this one? */
+static bool is_taken(const struct export *e, int asset, const char *name) {
+  for (int k = 0; k < asset; k++)
+    if (!strcmp(e->asset_names[k], name) && strcmp(e->assets[k].path, e->assets[asset].path)) return true;
+  return false;
+}
+
+/* Files of one name from several folders get numbers, as TensorFlow gives them: "words", "words_1". */
+static void name_assets(struct export *e) {
+  e->asset_names = mem_zalloc((size_t)e->o.n_assets + 1, sizeof *e->asset_names);
+  for (int i = 0; i < e->o.n_assets; i++) {
+    const char *own = file_name(e->assets[i].path);
+    e->asset_names[i] = mem_strdup(own);
+    for (int n = 1; is_taken(e, i, e->asset_names[i]); n++) {
+      free(e->asset_names[i]);
+      e->asset_names[i] = mem_printf("%s_%d", own, n);
+    }
+  }
+}
+
 static shoal_status write_assets(const struct export *e) {
   if (!e->o.n_assets) return NULL;
   char *dir = mem_printf("%s/assets", e->temporary);
   shoal_status s = directory_make(dir);
   for (int i = 0; i < e->o.n_assets && !s; i++) {
-    char *to = mem_printf("%s/%s", dir, file_name(e->assets[i].path));
+    char *to = mem_printf("%s/%s", dir, e->asset_names[i]);
     s = copy_file(e->assets[i].path, to);
     free(to);
   }
@@ -288,6 +306,7 @@ static shoal_status take_options(struct export *e, const shoal_export_options *o
   TRY(OPTIONS_TAKE_ARRAY(shoal_export_asset, tensor, &e->assets, e->o.assets, e->o.n_assets, e->o.asset_size));
   TRY(check_signatures(e));
   TRY(check_assets(e));
+  name_assets(e);
   return check_folder(e->dir);
 }
 
@@ -345,6 +364,8 @@ shoal_status shoal_saved_model_save(shoal_graph *g, shoal_session *session, cons
   object_result_release(&e.objects);
   shoal_saver_free(e.made);
   free(e.signatures);
+  for (int i = 0; e.asset_names && i < e.o.n_assets; i++) free(e.asset_names[i]);
+  free(e.asset_names);
   free(e.assets);
   free(e.temporary);
   free(folder);

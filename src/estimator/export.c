@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/options.h"
 #include "graph/given.h"
+#include "saved_model/meta.h"
 
 /* ---- one model ---- */
 
@@ -30,6 +31,8 @@ static int find_assets(const struct shoal_graph *g, shoal_export_asset **out) {
   return (int)found.n;
 }
 
+typedef VEC(shoal_export_signature) export_signatures;
+
 /* What a client gives: what the receiver said, else all dense features. */
 static void signature_inputs(struct built *b, shoal_export_value **at, int *n) {
   if (b->in.receivers.n) {
@@ -45,18 +48,37 @@ static void signature_inputs(struct built *b, shoal_export_value **at, int *n) {
       (*at)[(*n)++] = (shoal_export_value){b->in.features.at[i].name, b->in.features.at[i].values};
 }
 
+/* Classify and Regress ask with Examples: their signatures have one input, of strings, which is called "inputs",
+ * whatever the receiver calls it. */
+static bool takes_examples(const struct spec_signature *s) {
+  return s->method && (!strcmp(s->method, METHOD_CLASSIFY) || !strcmp(s->method, METHOD_REGRESS));
+}
+
+/* The signatures as TensorFlow's Estimator exports them: those that cannot be asked, since what the receiver wants are
+ * no Examples, are left out. What is asked without a name gives the predictions then. */
+static void all_signatures(const struct built *b, const shoal_export_value *inputs, int n_inputs,
+                           shoal_export_value *examples, export_signatures *out) {
+  bool by_examples = n_inputs == 1 && shoal_out_dtype(inputs[0].tensor) == SHOAL_STRING, has_default = false;
+  if (by_examples) *examples = (shoal_export_value){"inputs", inputs[0].tensor};
+  for (size_t i = 0; i < b->spec.signatures.n; i++) {
+    const struct spec_signature *s = &b->spec.signatures.at[i];
+    if (takes_examples(s) && !by_examples) continue;
+    const shoal_export_value *in = takes_examples(s) ? examples : inputs;
+    vec_push(out, (shoal_export_signature){s->key, s->method, in, s->outputs, n_inputs, s->n});
+    has_default = has_default || !s->key || !strcmp(s->key, "serving_default");
+  }
+  if (!has_default)
+    vec_push(out, (shoal_export_signature){NULL, NULL, inputs, b->spec.predictions.at, n_inputs,
+                                           (int)b->spec.predictions.n});
+}
+
 static shoal_status save_as(struct built *b, shoal_session *session, const struct scaffold *scaffold, const char *dir) {
   shoal_export_value *inputs;
   int n_inputs;
   signature_inputs(b, &inputs, &n_inputs);
-  VEC(shoal_export_signature) signatures = {0};
-  for (size_t i = 0; i < b->spec.signatures.n; i++) {
-    const struct spec_signature *s = &b->spec.signatures.at[i];
-    vec_push(&signatures, (shoal_export_signature){s->key, s->method, inputs, s->outputs, n_inputs, s->n});
-  }
-  if (!signatures.n)
-    vec_push(&signatures, (shoal_export_signature){NULL, NULL, inputs, b->spec.predictions.at, n_inputs,
-                                                   (int)b->spec.predictions.n});
+  export_signatures signatures = {0};
+  shoal_export_value examples;
+  all_signatures(b, inputs, n_inputs, &examples, &signatures);
   shoal_export_asset *assets;
   int n_assets = find_assets(b->g, &assets);
   shoal_status s = shoal_saved_model_save(
@@ -156,7 +178,7 @@ void shoal_example_receiver(shoal_graph *g, shoal_mode mode, shoal_inputs *in, v
       shoal_inputs_sparse_feature(in, named[i].name, named[i].indices, named[i].values, named[i].dense_shape);
     else shoal_inputs_feature(in, named[i].name, named[i].values);
   }
-  shoal_inputs_receiver(in, "inputs", examples);
+  shoal_inputs_receiver(in, "examples", examples);
 }
 
 /* ---- exporters ---- */

@@ -1,6 +1,7 @@
 /* Heads: from logits to losses, predictions and metrics, as tf.compat.v1.estimator's have them. Two classes have one
  * logit, whose sigmoid is the chance of the second; more have one each; a regressor's are its predictions. */
 #include "estimator/canned.h"
+#include "saved_model/meta.h"
 
 static const shoal_out none;
 
@@ -100,7 +101,7 @@ struct answers {
 static void add_signatures(struct shoal_estimator_spec *spec, bool classifier, shoal_out scores, shoal_out names,
                            shoal_out value) {
   const shoal_export_value classify[] = {{"classes", names}, {"scores", scores}}, regress[] = {{"outputs", value}};
-  const char *const methods[] = {"tensorflow/serving/classify", "tensorflow/serving/regress"};
+  const char *const methods[] = {METHOD_CLASSIFY, METHOD_REGRESS};
   shoal_spec_signature(spec, "serving_default", methods[!classifier], classifier ? classify : regress,
                        classifier ? 2 : 1);
   if (classifier) shoal_spec_signature(spec, "classification", methods[0], classify, 2);

@@ -6,6 +6,10 @@
 #include "base/wire.h"
 #include "shoal/saved_model.h"
 
+/* What signatures that are asked with Examples say of themselves. */
+#define METHOD_CLASSIFY "tensorflow/serving/classify"
+#define METHOD_REGRESS "tensorflow/serving/regress"
+
 struct meta_asset {
   char *tensor, *filename;
 };

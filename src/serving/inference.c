@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "proto/serving.wire.h"
+#include "saved_model/meta.h"
 #include "tensor/tensor.h"
 
-static const char *const methods[] = {
-    [INFERENCE_CLASSIFY] = "tensorflow/serving/classify", [INFERENCE_REGRESS] = "tensorflow/serving/regress"};
+static const char *const methods[] = {[INFERENCE_CLASSIFY] = METHOD_CLASSIFY, [INFERENCE_REGRESS] = METHOD_REGRESS};
 enum { MOST_TASKS = 1000 };
 
 static shoal_status damaged(const char *what) { return INVALID("%s does not parse as a protocol buffer", what); }

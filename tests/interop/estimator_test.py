@@ -72,7 +72,7 @@ def test_export():
             assert sorted(m.signature_def) == ["classification", "predict", "regression", "serving_default"]
             sig = m.signature_def["predict"]
             got = s.run({k: v.name for k, v in sig.outputs.items()},
-                        {sig.inputs["inputs"].name: [example(i) for i in range(ROWS)]})
+                        {sig.inputs["examples"].name: [example(i) for i in range(ROWS)]})
         again = as_objects(path, [example(i) for i in range(ROWS)])
         np.testing.assert_allclose(again, got["probabilities"], rtol=1e-5)
         with open(words, "w") as f:

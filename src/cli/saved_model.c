@@ -186,11 +186,19 @@ static shoal_status read_inputs(struct model_inputs *in, const char *list) {
   return NULL;
 }
 
-/* Of a signature; a key that it has not is told of later, with those it has. */
-static shoal_dtype dtype_of(const shoal_signature *s, const char *key) {
-  for (int i = 0; i < s->n_inputs; i++)
-    if (!strcmp(s->inputs[i]->key, key)) return s->inputs[i]->dtype;
-  return SHOAL_FLOAT32;
+static shoal_status find_input(const shoal_signature *s, const char *key, shoal_dtype *dtype) {
+  struct text there = {0};
+  for (int i = 0; i < s->n_inputs; i++) {
+    if (!strcmp(s->inputs[i]->key, key)) {
+      *dtype = s->inputs[i]->dtype;
+      text_release(&there);
+      return NULL;
+    }
+    text_addf(&there, "%s'%s'", i ? ", " : "", s->inputs[i]->key);
+  }
+  shoal_status e = INVALID("signature '%s' has no input '%s'; it has: %s", s->key, key, text_cstr(&there));
+  text_release(&there);
+  return e;
 }
 
 static shoal_status read_expression(const struct text *json, shoal_dtype dtype, struct tensor *out) {
@@ -224,10 +232,12 @@ static shoal_status add_literals(struct model_inputs *in, const shoal_signature 
     char *key = mem_strndup(at, n);
     struct text json = {0};
     struct tensor t;
+    shoal_dtype dtype = SHOAL_DT_INVALID;
     at += n + 1;
-    shoal_status e = literal_to_json(&at, &json);
+    shoal_status e = find_input(s, key, &dtype);
+    if (!e) e = literal_to_json(&at, &json);
     if (!e && *at && *at != ';') e = INVALID("what is \"%.40s\" behind the value?", at);
-    if (!e) e = examples ? read_examples(&json, &t) : read_expression(&json, dtype_of(s, key), &t);
+    if (!e) e = examples ? read_examples(&json, &t) : read_expression(&json, dtype, &t);
     text_release(&json);
     if (e) {
       e = status_prefix(e, "--%s: %s: ", flag, key);

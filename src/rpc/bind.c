@@ -22,6 +22,12 @@ static int listen_at(const struct addrinfo *a) {
   return -1;
 }
 
+static int listen_at_any(int port) {
+  struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+  return listen_at(
+      &(struct addrinfo){.ai_family = AF_INET, .ai_addr = (struct sockaddr *)&any, .ai_addrlen = sizeof any});
+}
+
 shoal_status bind_and_listen(const char *host, int port, const char *what, int *fd, int *bound) {
   char bare[256], service[16];
   snprintf(bare, sizeof bare, "%s", host[0] == '[' ? host + 1 : host);
@@ -31,6 +37,7 @@ shoal_status bind_and_listen(const char *host, int port, const char *what, int *
   int err = getaddrinfo(bare, service, &hints, &found);
   if (err) return INVALID("the host %s (%s) cannot be resolved: %s", host, what, gai_strerror(err));
   *fd = listen_at(found);
+  if (*fd < 0 && errno == EAFNOSUPPORT && !strcmp(bare, "::")) *fd = listen_at_any(port); /* there is no IPv6 */
   err = errno;
   freeaddrinfo(found);
   if (*fd < 0)

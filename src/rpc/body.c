@@ -73,12 +73,12 @@ static shoal_status decompress(const struct rpc_body *from, struct rpc_body *to)
   }
   inflateEnd(&z);
   if (err == Z_STREAM_END) return NULL;
+  to->no_room = err == Z_OK && to->room < most;
+  if (to->no_room)
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                  "there is no room for the message when decompressed beside those that wait (--max_held_bytes)");
   if (err == Z_OK)
-    return STATUS(
-        SHOAL_RESOURCE_EXHAUSTED,
-        "the message is larger than max (%zu) when decompressed, or there is no room for it beside those that "
-        "wait (--max_held_bytes)",
-        most);
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED, "the message is larger than max (%zu) when decompressed", most);
   return INVALID("the message cannot be decompressed");
 }
 
@@ -101,6 +101,7 @@ shoal_status rpc_body_flat(struct rpc_body *b, const void **data, size_t *size) 
     struct rpc_body plain = {.budget = b->budget};
     shoal_status s = decompress(b, &plain);
     if (s) {
+      b->no_room = plain.no_room;
       rpc_body_release(&plain);
       return s;
     }

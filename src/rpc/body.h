@@ -24,6 +24,7 @@ struct rpc_body {
   size_t reserved;       /* of the budget, for what is to come */
   struct budget *budget; /* of room; NULL: not counted. Outlives the message */
   bool compressed;       /* as it arrived */
+  bool no_room;          /* it was not decompressed since its budget is used up: later it may be */
   /* Bytes that were read to a place of their own, and are not in data. */
   uint8_t *placed;
   size_t placed_at, placed_size;

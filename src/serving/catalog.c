@@ -207,8 +207,12 @@ static void drop_unwanted(struct catalog *c, struct served_model *m, const found
   forget(c, m, wanted);
 }
 
-static void say_missing(struct served_model *m, shoal_status why) {
+/* any: there are versions, but none that is wanted. */
+static void say_missing(struct served_model *m, shoal_status why, bool any) {
   if (!m->missing && why) LOGW("model '%s': %s", m->config.name, shoal_status_message(why));
+  else if (!m->missing && any)
+    LOGW("model '%s': none of the versions that model_version_policy names is in %s", m->config.name,
+         m->config.base_path);
   else if (!m->missing)
     LOGW("model '%s': no versions in %s: a version is a folder whose name is a number", m->config.name,
          m->config.base_path);
@@ -224,7 +228,7 @@ static void look_after(struct catalog *c, struct served_model *m) {
   m->unreadable = status_copy(s);
   for (size_t i = 0; i < there.n; i++)
     if (is_wanted(&m->config, &there, i)) vec_push(&wanted, there.at[i]);
-  if (s || !wanted.n) say_missing(m, status_copy(s));
+  if (s || !wanted.n) say_missing(m, status_copy(s), there.n > 0);
   else m->missing = false;
   if (!s) {
     load_wanted(c, m, &wanted);

@@ -30,6 +30,27 @@ static bool check_hex(const struct check *c, const char *at) {
   return true;
 }
 
+static unsigned hex4(const char *at) {
+  char digits[5] = {at[0], at[1], at[2], at[3], 0};
+  return (unsigned)strtoul(digits, NULL, 16);
+}
+
+static bool is_high(unsigned c) { return c >= 0xd800 && c < 0xdc00; }
+static bool is_low(unsigned c) { return c >= 0xdc00 && c < 0xe000; }
+
+/* Behind \u: a character, or the first half of one, behind which the second half is to be. */
+static shoal_status check_escaped(struct check *c) {
+  if (!check_hex(c, c->at + 1)) return wrong(c, "Incorrect hex digit after \\u escape in string.");
+  unsigned first = hex4(c->at + 1);
+  if (is_low(first)) return wrong(c, "The surrogate pair in string is invalid.");
+  c->at += 4;
+  if (!is_high(first)) return NULL;
+  bool pair = c->end - c->at > 6 && c->at[1] == '\\' && c->at[2] == 'u' && check_hex(c, c->at + 3);
+  if (!pair || !is_low(hex4(c->at + 3))) return wrong(c, "The surrogate pair in string is invalid.");
+  c->at += 6;
+  return NULL;
+}
+
 static shoal_status check_string(struct check *c) {
   const char *begin = c->at;
   for (c->at++; c->at < c->end && *c->at != '"'; c->at++) {
@@ -38,8 +59,7 @@ static shoal_status check_string(struct check *c) {
     c->at++;
     if (c->at >= c->end) break;
     if (*c->at == 'u') {
-      if (!check_hex(c, c->at + 1)) return wrong(c, "Incorrect hex digit after \\u escape in string.");
-      c->at += 4;
+      TRY(check_escaped(c));
     } else if (!*c->at || !strchr("\"\\/bfnrt", *c->at)) {
       return wrong(c, "Invalid escape character in string.");
     }
@@ -70,6 +90,7 @@ static bool take_digits(struct check *c) {
 }
 
 static shoal_status check_number(struct check *c) {
+  enum { LONG = 300 }; /* digits: with fewer and without an exponent no number is too big */
   if (*c->at == '-') c->at++;
   if (take_word(c, "Infinity") || take_word(c, "Inf") || take_word(c, "NaN")) return NULL;
   bool zero = c->at < c->end && *c->at == '0';
@@ -83,10 +104,15 @@ static shoal_status check_number(struct check *c) {
     c->at++;
     if (!take_digits(c)) return wrong(c, "Miss fraction part in number.");
   }
-  if (c->at < c->end && (*c->at == 'e' || *c->at == 'E')) {
+  bool power = c->at < c->end && (*c->at == 'e' || *c->at == 'E');
+  if (power) {
     c->at++;
     if (c->at < c->end && (*c->at == '+' || *c->at == '-')) c->at++;
     if (!take_digits(c)) return wrong(c, "Miss exponent in number.");
+  }
+  if ((power || c->at - from > LONG) && isinf(strtod(from, NULL))) {
+    c->at = from;
+    return wrong(c, "Number too big to be stored in double.");
   }
   return NULL;
 }
@@ -255,11 +281,6 @@ json_value json_member(json_value object, const char *name) {
 
 /* ---- strings ---- */
 
-static unsigned hex4(const char *at) {
-  char digits[5] = {at[0], at[1], at[2], at[3], 0};
-  return (unsigned)strtoul(digits, NULL, 16);
-}
-
 static void add_utf8(struct text *out, unsigned c) {
   if (c < 0x80) {
     text_addc(out, (char)c);
@@ -278,17 +299,13 @@ static void add_utf8(struct text *out, unsigned c) {
   }
 }
 
-/* A character by number, of two halves where it is beyond 16 bits; a half alone is what stands for no character. */
+/* A character by number, of two halves where it is beyond 16 bits; a half is never alone (check_escaped). */
 static const char *add_escaped(const char *at, struct text *out) {
-  unsigned c = hex4(at), low = 0;
+  unsigned c = hex4(at);
   at += 4;
-  bool high = c >= 0xd800 && c < 0xdc00;
-  if (high && at[0] == '\\' && at[1] == 'u') low = hex4(at + 2);
-  if (high && low >= 0xdc00 && low < 0xe000) {
-    c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+  if (is_high(c)) {
+    c = 0x10000 + ((c - 0xd800) << 10) + (hex4(at + 2) - 0xdc00);
     at += 6;
-  } else if (c >= 0xd800 && c < 0xe000) {
-    c = 0xfffd;
   }
   add_utf8(out, c);
   return at;

@@ -38,9 +38,9 @@ static struct chars take_name(const char **at) {
 }
 
 static shoal_status take_version(const char **at, struct model_spec *spec) {
-  struct chars digits = {*at, strspn(*at, "0123456789")};
+  struct chars digits = {*at, strcspn(*at, "/:")};
   char *text = mem_strndup(digits.at, digits.n);
-  bool well = digits.n && str_to_int64(text, &spec->version);
+  bool well = digits.n && strspn(text, "0123456789") == digits.n && str_to_int64(text, &spec->version);
   free(text);
   *at += digits.n;
   spec->has_version = true;

@@ -216,6 +216,15 @@ static void reloaded(void *call, shoal_status s) {
   rpc_call_answer(call, s, &out);
 }
 
+/* A client does not know what a path would be relative to. */
+static shoal_status check_paths(const struct models_config *c) {
+  for (size_t i = 0; i < c->models.n; i++)
+    if (*c->models.at[i].base_path != '/')
+      return INVALID("Expected model %s to have an absolute path or URI; got base_path()=%s", c->models.at[i].name,
+                     c->models.at[i].base_path);
+  return NULL;
+}
+
 static void handle_reload_config(struct rpc_call *c, void *arg) {
   struct service *service = arg;
   struct models_config config = {0};
@@ -223,6 +232,7 @@ static void handle_reload_config(struct rpc_call *c, void *arg) {
   shoal_status s = request_read(c, &m);
   if (!s && !find_ReloadConfigRequest_config(m, &inside)) s = INVALID("ReloadConfigRequest has no config");
   if (!s) s = models_config_read(&config, inside);
+  if (!s) s = check_paths(&config);
   if (!s) {
     catalog_reload(service->catalog, &config, reloaded, c);
     return;

@@ -5,6 +5,7 @@ errors, the end.
 # long on the soft device
 """
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -198,6 +199,24 @@ def test_a_version_that_cannot_be_loaded(folder):
 
 
 @in_folder
+def test_a_version_that_is_being_copied(folder):
+    """Its graph is there, its variables are not: the one before is served until they are."""
+    half_plus(folder, 1, add=1.0)
+    half_plus(folder, "aside", add=2.0)
+    aside, at = os.path.join(folder, "aside"), os.path.join(folder, "2")
+    with Server(f"--model_base_path={folder}", "--load_retry_interval_micros=100000", "--max_num_load_retries=1000") as s:
+        c = Client(s.port)
+        os.makedirs(at)
+        shutil.copy(os.path.join(aside, "saved_model.pb"), at)
+        cluster.until(lambda: "variables/variables.index" in s.said())
+        assert c.predict({"x": X})[0] == 1
+        shutil.copytree(os.path.join(aside, "variables"), os.path.join(folder, "variables"))
+        os.rename(os.path.join(folder, "variables"), os.path.join(at, "variables"))
+        cluster.until(lambda: c.predict({"x": X})[0] == 2)
+        assert s.stop() == 0
+
+
+@in_folder
 def test_many_versions_that_cannot_be_loaded(folder):
     """Each is tried as often as was said, however many there are."""
     half_plus(folder, 1)
@@ -263,6 +282,8 @@ model_config_list {{
         reload(served)
         fails(lambda: reload('model_config_list { config { name: "d" } }'), grpc.StatusCode.INVALID_ARGUMENT,
               "it has no base_path")
+        fails(lambda: reload('model_config_list { config { name: "d" base_path: "models" } }'),
+              grpc.StatusCode.INVALID_ARGUMENT, "Expected model d to have an absolute path or URI; got base_path()=models")
         fails(lambda: reload(f'model_config_list {{ config {{ name: "a" base_path: "{a}" '
                              'version_labels { key: "x" value: 9 } } }'), grpc.StatusCode.FAILED_PRECONDITION,
               "label 'x' to version 9")
@@ -389,6 +410,32 @@ def test_examples(folder):
             raw = c.channel.unary_unary(f"/tensorflow.serving.PredictionService/{method}")
             fails(lambda: raw(b"\x0a\x03\x0a\x01a\x12\xff\xff"), bad)
         assert s.alive()
+
+
+@in_folder
+def test_an_estimator_of_tensorflow(folder):
+    """What tf.estimator exports, asked by each method that it has signatures for."""
+    from tensorflow_serving.apis import classification_pb2, regression_pb2
+    fc, rows = tf.feature_column, np.linspace(-2, 2, 12, dtype=np.float32)
+    columns = [fc.numeric_column("x"), fc.bucketized_column(fc.numeric_column("x"), [-1.0, 0.0, 1.0])]
+    t = tf.estimator.LinearClassifier(columns, model_dir=os.path.join(folder, "m"))
+    t.train(lambda: tf.data.Dataset.from_tensor_slices(({"x": rows}, (rows > 0).astype(np.int64))).batch(4).repeat(5))
+    want = [p["probabilities"] for p in t.predict(lambda: tf.data.Dataset.from_tensors({"x": rows}))]
+    spec = fc.make_parse_example_spec(columns)
+    t.export_saved_model(os.path.join(folder, "export"), tf.estimator.export.build_parsing_serving_input_receiver_fn(spec))
+    with Server(f"--model_base_path={folder}/export") as s:
+        c, examples = Client(s.port), [model_server.example(x=float(v)) for v in rows]
+        got = c.predict({"examples": [e.SerializeToString() for e in examples]}, signature="predict")[1]
+        assert np.allclose(got["probabilities"], want, rtol=1e-5)
+        r = c.spec(classification_pb2.ClassificationRequest())
+        r.input.example_list.examples.extend(examples)
+        got = c.prediction.Classify(r).result.classifications
+        assert np.allclose([[k.score for k in one.classes] for one in got], want, rtol=1e-5)
+        assert [k.label for k in got[0].classes] == ["0", "1"]
+        r = c.spec(regression_pb2.RegressionRequest(), signature="regression")
+        r.input.example_list.examples.extend(examples)
+        got = c.prediction.Regress(r).result.regressions
+        assert np.allclose([v.value for v in got], np.array(want)[:, 1], rtol=1e-5)
 
 
 @in_folder

@@ -380,7 +380,7 @@ static void on_packed(struct rpc_event *e) {
     ask(v);
     return;
   }
-  int code = shoal_status_code(s) == SHOAL_INVALID_ARGUMENT ? 400 : 413;
+  int code = shoal_status_code(s) == SHOAL_INVALID_ARGUMENT ? 400 : v->body.no_room ? 503 : 413;
   h->o.refuse(h->o.arg, code, shoal_status_message(s), &v->answer);
   shoal_status_free(s);
   done(v);
@@ -520,7 +520,10 @@ static bool take_head(struct visit *v) {
   if (code == HTTP1_MORE) return false;
   if (code != HTTP1_WHOLE) {
     *r = (struct http1_head){0};
-    refused(v, code, code == 431 ? "the request's head is too large" : "this is no request of HTTP/1.1");
+    refused(v, code,
+            code == 431   ? "the request's head is too large"
+            : code == 415 ? "bodies may be compressed by gzip, and by nothing else"
+                          : "this is no request of HTTP/1.1");
     return false;
   }
   keep_head(v);

@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 import sys
+import urllib.error
 import urllib.request
 
 NAMES = ["T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"]
@@ -16,8 +17,21 @@ SIDE, SHADES = 28, " .:-=+*#%@"
 
 
 def read(folder, name, header):
-    with gzip.open(os.path.join(folder, name)) as f:
-        return f.read()[header:]
+    try:
+        with gzip.open(os.path.join(folder, name)) as f:
+            return f.read()[header:]
+    except OSError as e:
+        sys.exit(f"classify.py: {e}")
+
+
+def ask(url, body):
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url + ":predict", body.encode()), timeout=60) as answer:
+            return json.load(answer)["predictions"]
+    except urllib.error.HTTPError as e:
+        sys.exit(f"classify.py: {url}: {e.code}: {e.read().decode(errors='replace').strip()}")
+    except (OSError, ValueError) as e:
+        sys.exit(f"classify.py: {url}: {getattr(e, 'reason', e)}: is the server up, and is that the model's URL?")
 
 
 def show(picture):
@@ -28,13 +42,14 @@ def show(picture):
 
 
 def main():
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__)
     url, folder = sys.argv[1], sys.argv[2]
     n = int(sys.argv[3]) if len(sys.argv) > 3 else 10
     pixels, labels = read(folder, "t10k-images-idx3-ubyte.gz", 16), read(folder, "t10k-labels-idx1-ubyte.gz", 8)
     pictures = [pixels[i * SIDE * SIDE:(i + 1) * SIDE * SIDE] for i in range(n)]
     body = json.dumps({"instances": [{"images": [p / 255 for p in picture]} for picture in pictures]})
-    with urllib.request.urlopen(urllib.request.Request(url + ":predict", body.encode()), timeout=60) as answer:
-        answers = json.load(answer)["predictions"]
+    answers = ask(url, body)
     right = 0
     for i, (picture, got) in enumerate(zip(pictures, answers)):
         show(picture)

@@ -10,12 +10,14 @@
 #include "graph/text_format.h"
 #include "proto/graph.wire.h"
 #include "proto/meta_graph.pb-c.h"
+#include "proto/any.wire.h"
 #include "proto/meta_graph.wire.h"
 #include "proto/proto_check.h"
 #include "tensor/tensor_proto.h"
 
 /* How TensorFlow names what is run when a model is loaded: a signature, or a collection. */
 static const char INIT_SIGNATURE[] = "__saved_model_init_op";
+static const char ASSETS[] = "saved_model_assets"; /* a collection, too */
 static const char MAIN_OP[] = "saved_model_main_op", LEGACY_INIT_OP[] = "legacy_init_op";
 
 enum { MOST_ENTRIES = 10000 }; /* of a map: looking for a key goes through all */
@@ -203,13 +205,27 @@ static shoal_status read_asset(struct wire w, struct meta_model *m) {
   return NULL;
 }
 
-/* A collection of one node that is run when the model is loaded; the main op before the older one. */
-static void read_collection(struct wire w, struct meta_model *m) {
+/* As models of version 1 have them: messages in a collection. */
+static shoal_status read_listed_assets(struct wire list, struct meta_model *m) {
+  struct wire_field f;
+  struct wire asset;
+  enum wire_step step;
+  while ((step = wire_next(&list, &f)) == WIRE_FIELD)
+    if (f.tag == CollectionDef_AnyList_value && find_Any_value(wire_inside(&f), &asset)) TRY(read_asset(asset, m));
+  return step == WIRE_BROKEN ? damaged("the collection of assets") : NULL;
+}
+
+static bool is_called(struct wire key, const char *name) {
+  return wire_left(&key) == strlen(name) && !memcmp(key.at, name, strlen(name));
+}
+
+/* One node that is run when the model is loaded, the main op before the older one; or the assets, which are told. */
+static void read_collection(struct wire w, struct meta_model *m, struct wire *assets) {
   struct wire key = {0}, value = {0}, list = {0}, node = {0};
   find_MetaGraphDef_CollectionDefEntry_key(w, &key);
   find_MetaGraphDef_CollectionDefEntry_value(w, &value);
-  bool is_main = wire_left(&key) == strlen(MAIN_OP) && !memcmp(key.at, MAIN_OP, strlen(MAIN_OP));
-  bool is_legacy = wire_left(&key) == strlen(LEGACY_INIT_OP) && !memcmp(key.at, LEGACY_INIT_OP, strlen(LEGACY_INIT_OP));
+  if (is_called(key, ASSETS)) find_CollectionDef_any_list(value, assets);
+  bool is_main = is_called(key, MAIN_OP), is_legacy = is_called(key, LEGACY_INIT_OP);
   if ((!is_main && !is_legacy) || (is_legacy && m->init_op)) return;
   if (!find_CollectionDef_node_list(value, &list) || !find_CollectionDef_NodeList_value(list, &node)) return;
   free(m->init_op);
@@ -219,16 +235,18 @@ static void read_collection(struct wire w, struct meta_model *m) {
 static shoal_status read_model(struct wire w, struct meta_model *m) {
   struct wire_field f;
   enum wire_step step;
+  struct wire assets = wire_from("", 0); /* of a collection */
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) switch (f.tag) {
       case MetaGraphDef_meta_info_def: TRY(read_info(wire_inside(&f), m)); break;
       case MetaGraphDef_graph_def: m->graph_def = wire_inside(&f); break;
       case MetaGraphDef_saver_def: TRY(read_saver(wire_inside(&f), m)); break;
-      case MetaGraphDef_collection_def: read_collection(wire_inside(&f), m); break;
+      case MetaGraphDef_collection_def: read_collection(wire_inside(&f), m, &assets); break;
       case MetaGraphDef_signature_def: TRY(add_signature(wire_inside(&f), m)); break;
       case MetaGraphDef_asset_file_def: TRY(read_asset(wire_inside(&f), m)); break;
       case MetaGraphDef_object_graph_def: m->has_objects = true; break;
     }
-  return step == WIRE_BROKEN ? damaged("a graph") : NULL;
+  if (step == WIRE_BROKEN) return damaged("a graph");
+  return m->assets.n ? NULL : read_listed_assets(assets, m);
 }
 
 /* TensorFlow 2's way to name the op: a signature with the op as its output. */

@@ -84,25 +84,27 @@ def tensorflow(path):
     return Server(sys.executable, "-c", TF_SERVER, os.path.join(path, "1"))
 
 
-def ask(port, request, seconds, out):
-    """One client: seconds of each call, until the time is over."""
+def ask(port, request, seconds, out, many):
+    """One client with so many calls under way: seconds of each, until the time is over."""
     import grpc
     with grpc.insecure_channel(f"localhost:{port}") as channel:
         call = channel.unary_unary(METHOD)
         call(request, timeout=60)
-        times, end = [], time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            begin = time.perf_counter()
-            call(request, timeout=60)
+        times, end, waiting = [], time.perf_counter() + seconds, []
+        while waiting or time.perf_counter() < end:
+            while len(waiting) < many and time.perf_counter() < end:
+                waiting.append((time.perf_counter(), call.future(request, timeout=60)))
+            begin, answer = waiting.pop(0)
+            answer.result()
             times.append(time.perf_counter() - begin)
     out.put(times)
 
 
-def load(server, request, clients, seconds):
+def load(server, request, clients, seconds, many=1):
     """(requests a second, 99th of a hundred in ms, the server's processor time of a request in us)"""
     context = multiprocessing.get_context("spawn")
     out = context.Queue()
-    processes = [context.Process(target=ask, args=(server.port, request, seconds, out)) for _ in range(clients)]
+    processes = [context.Process(target=ask, args=(server.port, request, seconds, out, many)) for _ in range(clients)]
     for p in processes:
         p.start()
     before = server.cpu()
@@ -113,7 +115,7 @@ def load(server, request, clients, seconds):
     for p in processes:
         p.join()
     times = sorted(t for some in lists for t in some)
-    rate = sum(len(some) / max(sum(some), 1e-9) for some in lists)
+    rate = sum(many * len(some) / max(sum(some), 1e-9) for some in lists)
     return rate, times[int(len(times) * 0.99)] * 1e3, used / (len(times) + clients) * 1e6
 
 
@@ -198,7 +200,7 @@ def bench_batching(folder, options):
         rows = {"off": [], "on": []}
         for _ in range(3):
             for name, server in ("off", plain), ("on", batched):
-                rows[name].append(load(server, request, 16, options.seconds))
+                rows[name].append(load(server, request, 8, options.seconds, 4))
         middle = {k: [statistics.median(r[i] for r in v) for i in range(3)] for k, v in rows.items()}
         for name in rows:
             rate, p99, cpu = middle[name]

@@ -23,6 +23,7 @@ shown only when something failed. Kinds, all by default:
 
 With --again a program that failed beside others is run once more when all is done, alone; what fails then has failed. One
 that passes counts, and the last lines name it: something in it, or in what it tests, rests on chance, and wants looking for.
+What a sanitizer reported has failed, whether it comes again or not.
 
 A Python test that needs TensorFlow says so with a line `# needs: tensorflow`; without it the file counts as one skipped.
 """
@@ -323,7 +324,7 @@ def run_all(jobs, at_once, again):
 
     def done(job, result):
         summary.tell(job, result)
-        if result.counts[1] and again and not job.exclusive:
+        if result.counts[1] and again and not job.exclusive and "Sanitizer:" not in result.text:
             doubtful.append(job)
         else:
             summary.count(job, result)

@@ -44,10 +44,10 @@ static shoal_status parse_type(const char *at, struct npy_header *h) {
   if (!at) return INVALID("its header has no type of elements");
   if (*at != '\'') return UNIMPLEMENTED("arrays of structures");
   char order = at[1];
-  char *end;
-  h->kind = at[2];
-  h->width = at[2] ? strtoll(at + 3, &end, 10) : 0;
-  if (!at[2] || *end != '\'' || h->width < 0) return INVALID("its type of elements makes no sense: %.12s", at);
+  char *end = NULL;
+  h->kind = order ? at[2] : 0;
+  h->width = h->kind ? strtoll(at + 3, &end, 10) : 0;
+  if (!end || *end != '\'' || h->width < 0) return INVALID("its type of elements makes no sense: %.12s", at);
   if (h->kind == 'O') return UNIMPLEMENTED("arrays of Python's objects: save numbers or strings of a fixed size");
   h->swapped = order == (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? '>' : '<');
   return NULL;

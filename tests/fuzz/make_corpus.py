@@ -445,6 +445,7 @@ def arrays():
         file = io.BytesIO()
         np.save(file, value)
         put("npy_fuzz", name, b"\0" + file.getvalue())
+    put("npy_fuzz", "type_cut_off", b"\0\x93NUMPY\1\0\x0b\0{'descr': '")
     for name, save in {"stored": np.savez, "packed": np.savez_compressed}.items():
         file = io.BytesIO()
         save(file, x=np.arange(5))

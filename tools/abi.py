@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a compiled program relies on: exported symbols with their versions and prototypes, the layout of public structs,
-the values of public constants.
+"""What a compiled program relies on: exported symbols with their versions and prototypes, the types of callbacks, the
+layout of public structs and the types of their fields, the values of public constants, those that are macros too.
 
     tools/abi.py BUILD              compares with packaging/abi.txt, the last release's; says what changed, what to do
     tools/abi.py --write BUILD      writes packaging/abi.txt: when a version is released, after a look at what changed
@@ -45,7 +45,8 @@ def preprocessed(build):
             keep = "/shoal/" in line.split('"')[1]
         elif keep:
             lines.append(line)
-    return source, flags, re.sub(r"__attribute__ *\(\((?:[^()]|\([^()]*\))*\)\)", "", " ".join(lines))
+    text = re.sub(r"\bbool\b", "_Bool", " ".join(lines))  # which of the two a compiler makes of it
+    return source, flags, re.sub(r"__attribute__ *\(\((?:[^()]|\([^()]*\))*\)\)", "", text)
 
 
 def declared_name(text):
@@ -54,9 +55,15 @@ def declared_name(text):
     return m[1]
 
 
+def without_names(parameters):
+    """Types alone, of the text between a function's brackets."""
+    types = (re.sub(r"(?<=[\s*])\w+$", "", p.strip()).strip() or p.strip() for p in parameters.split(","))
+    return f"({', '.join(types)})"
+
+
 def fields(body):
-    """Names of a struct's fields: declarations end with a semicolon, declarators are set apart by commas outside of
-    brackets."""
+    """(name, type) of a struct's fields: declarations end with a semicolon, declarators are set apart by commas outside
+    of brackets."""
     body = re.sub(r"enum\s*\{[^}]*\}", "enum e", body)
     for declaration in filter(str.strip, body.split(";")):
         depth, part, parts = 0, "", []
@@ -67,20 +74,44 @@ def fields(body):
                 part = ""
             else:
                 part += c
-        yield from (declared_name(p) for p in parts + [part])
+        parts.append(part)
+        base = re.split(rf"[*(]|\b{declared_name(parts[0])}\b\s*(?:\[|$)", parts[0].strip())[0]
+        for i, p in enumerate(parts):
+            name = declared_name(p)
+            declarator = p.strip()[0 if i else len(base):]
+            called = re.fullmatch(r"(\**)\s*\(\s*\*\s*\w+\s*\)\s*\((.*)\)", declarator.strip(), re.S)
+            rest = f"{called[1]}(*){without_names(called[2])}" if called else re.sub(rf"\b{name}\b", "", declarator)
+            yield name, " ".join(f"{base} {rest}".split())
+
+
+def macros():
+    """Public constants that are macros: whole numbers, but for the version's."""
+    number = r"(?:\d+|INT\d+_M(?:IN|AX))"
+    for path in sorted(glob.glob(os.path.join(ROOT, "include", "shoal", "*.h"))):
+        with open(path) as f:
+            yield from re.findall(rf"^#define (SHOAL_(?!VERSION)\w+) \(?-?{number}(?: [-+] {number})?\)?(?: */\*.*)?$",
+                                  f.read(), re.M)
+
+
+def callbacks(text):
+    """Lines "type NAME PROTOTYPE" of functions that programs give."""
+    for kind, name, parameters in re.findall(r"typedef ([\w\s*]*?)\b(shoal_\w+)\s*\(([^;{}]*)\)\s*;", text):
+        yield re.sub(r"\s+", " ", f"type {name} {kind.strip()} {without_names(parameters)}")
 
 
 def layouts(source, flags, text):
-    """Lines "struct NAME size N", "field NAME.FIELD offset N size N", "constant NAME N"."""
+    """Lines "struct NAME size N", "field NAME.FIELD offset N size N TYPE", "constant NAME N"."""
     program = "#include <stddef.h>\n#include <stdio.h>\n" + source + "int main(void) {\n"
     for body, name in re.findall(r"typedef struct \w+ \{((?:[^{}]|\{[^{}]*\})*)\} *(\w+);", text):
         program += f'printf("struct {name} size %zu\\n", sizeof({name}));\n'
-        for field in fields(body):
-            program += (f'printf("field {name}.{field} offset %zu size %zu\\n", offsetof({name}, {field}), '
+        for field, kind in fields(body):
+            program += (f'printf("field {name}.{field} offset %zu size %zu {kind}\\n", offsetof({name}, {field}), '
                         f'sizeof((({name} *)0)->{field}));\n')
     for body in re.findall(r"\benum\b\s*\w*\s*\{([^}]*)\}", text):
         for name in re.findall(r"(\w+)\s*(?:=[^,]*)?(?:,|$)", body.strip()):
             program += f'printf("constant {name} %d\\n", (int){name});\n'
+    for name in macros():
+        program += f'printf("constant {name} %lld\\n", (long long){name});\n'
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "layout")
         run("cc", "-w", *flags, "-x", "c", "-", "-o", path, input=program + "return 0;\n}\n")
@@ -92,10 +123,9 @@ def symbols(build, text):
     prototypes = {}
     outside = re.sub(r"\{(?:[^{}]|\{[^{}]*\})*\}", ";", text)
     for statement in outside.split(";"):
-        m = re.match(r"\s*(?!typedef|static)([\w\s*]*?\b)(shoal_\w+)\s*\((.*)\)\s*$", statement, re.S)
+        m = re.match(r"(?!typedef|static)([\w\s*]*?\b)(shoal_\w+)\s*\((.*)\)$", statement.strip(), re.S)
         if m:
-            types = (re.sub(r"(?<=[\s*])\w+$", "", p.strip()).strip() or p.strip() for p in m[3].split(","))
-            prototypes[m[2]] = re.sub(r"\s+", " ", f"{m[1].strip()} ({', '.join(types)})")
+            prototypes[m[2]] = re.sub(r"\s+", " ", f"{m[1].strip()} {without_names(m[3])}")
     listed = run("nm", "-D", "--defined-only", os.path.join(build, "libshoal.so"))
     for name, version in re.findall(r" [TDBRW] (\w+)@@?(\S+)$", listed, re.M):
         yield f"symbol {name}@{version} {prototypes.get(name, '')}".rstrip()
@@ -103,7 +133,7 @@ def symbols(build, text):
 
 def current(build):
     source, flags, text = preprocessed(build)
-    return sorted([*symbols(build, text), *layouts(source, flags, text)])
+    return sorted([*symbols(build, text), *layouts(source, flags, text), *callbacks(text)])
 
 
 def parts(line):

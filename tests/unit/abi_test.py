@@ -43,7 +43,10 @@ def test_what_is_there():
     text = "\n".join(kept())
     for line in ("symbol shoal_session_open@SHOAL_0.1 shoal_status (shoal_graph *, const shoal_session_options *, "
                  "shoal_session **)", "field shoal_session_options.size offset 0 size 8", "struct shoal_out size 16",
-                 "constant SHOAL_FLOAT32 1", "symbol shoal_version@SHOAL_0.1 const char * (void)"):
+                 "constant SHOAL_FLOAT32 1", "constant SHOAL_MAX_RANK 16",
+                 "field shoal_run_options.timeout_ms offset 8 size 8 int64_t",
+                 "field shoal_hook.begin offset 8 size 8 shoal_status (*)(void *, shoal_graph *)",
+                 "type shoal_log_fn void (void *, const shoal_log_line *)", "symbol shoal_version@SHOAL_0.1 const char * (void)"):
         assert line in text, line
     assert "@Base" not in text and not re.search(r"symbol (?!shoal_)", text)
 
@@ -55,9 +58,24 @@ def test_what_breaks_programs():
             (r"^(symbol shoal_tensor_dim@.*), int\)", r"\1, int64_t)", "symbol shoal_tensor_dim@SHOAL_0.1: was"),
             (r"shoal_run_options.trace_level offset \d+", "shoal_run_options.trace_level offset 4", "is offset 4"),
             (r"^struct shoal_hook size \d+", "struct shoal_hook size 800", "struct shoal_hook: was size"),
-            (r"^constant SHOAL_ABORTED 10", "constant SHOAL_ABORTED 11", "constant SHOAL_ABORTED: was 10, is 11")):
+            (r"^constant SHOAL_ABORTED 10", "constant SHOAL_ABORTED 11", "constant SHOAL_ABORTED: was 10, is 11"),
+            (r"^constant SHOAL_MAX_RANK 16", "constant SHOAL_MAX_RANK 99", "constant SHOAL_MAX_RANK: was 16, is 99"),
+            (r"^type shoal_log_fn void \(void \*, ", "type shoal_log_fn void (", "type shoal_log_fn: was void (void *, const"),
+            (r"(shoal_run_options.timeout_ms .*) int64_t", r"\1 double", "field shoal_run_options.timeout_ms: was offset")):
         text = changed(pattern, by)
         assert said in text, (pattern, text)
+
+
+def test_types_of_fields():
+    body = "size_t size; const char *in, *out; const char *const *names; int64_t dims[16]; bool (*more)(void *arg, int n);" \
+           "shoal_op *(*make)(shoal_graph *g, const shoal_var *vars); enum { A, B } kind; struct shoal_node *node;"
+    assert list(abi.fields(body)) == [
+        ("size", "size_t"), ("in", "const char *"), ("out", "const char *"), ("names", "const char *const *"),
+        ("dims", "int64_t [16]"), ("more", "bool (*)(void *, int)"),
+        ("make", "shoal_op *(*)(shoal_graph *, const shoal_var *)"), ("kind", "enum e"), ("node", "struct shoal_node *")]
+    there = list(abi.macros())
+    assert {"SHOAL_MAX_RANK", "SHOAL_AUTO", "SHOAL_ANY_SEED", "SHOAL_IN_ORDER", "SHOAL_EXIT_RETRY"} <= set(there), there
+    assert not [name for name in there if "VERSION" in name]
 
 
 def test_growing():

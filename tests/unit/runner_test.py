@@ -86,7 +86,6 @@ def test_once_more_alone():
                                       1, again)
             assert code == (0 if passing else 1) and last in out.getvalue().splitlines()[-1], out.getvalue()
             assert ("passed alone: it" in out.getvalue()) == passing, out.getvalue()
-        os.unlink(f"{folder}/mark")
         found = ["sh", "-c", chancy[2].replace("'not ok - a'", "'not ok - a'; echo SUMMARY: AddressSanitizer: a leak")]
         with contextlib.redirect_stdout(io.StringIO()):
             assert runner.run_all([runner.Job("fuzz", "it", found)], 1, True) == 1

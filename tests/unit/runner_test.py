@@ -88,7 +88,7 @@ def test_once_more_alone():
             assert ("passed alone: it" in out.getvalue()) == passing, out.getvalue()
         found = ["sh", "-c", chancy[2].replace("'not ok - a'", "'not ok - a'; echo SUMMARY: AddressSanitizer: a leak")]
         with contextlib.redirect_stdout(io.StringIO()):
-            assert runner.run_all([runner.Job("fuzz", "it", found)], 1, True) == 1
+            assert runner.run_all([runner.Job("unit", "it", found)], 1, True) == 1
 
 
 def test_order_of_arguments():

@@ -34,7 +34,7 @@ typedef enum shoal_mode { SHOAL_MODE_TRAIN, SHOAL_MODE_EVAL, SHOAL_MODE_PREDICT 
 /* What a step gets: features by name, and labels. */
 typedef struct shoal_inputs shoal_inputs;
 /* Makes them in the graph, of a dataset in most cases (shoal_dataset_next); the end of the dataset is the end of the
- * training, of the evaluation or of the answers. */
+ * training, of the evaluation or of the answers. (Of tasks that train in step: that of the first which ends.) */
 typedef void shoal_input_fn(shoal_graph *g, shoal_mode mode, shoal_inputs *in, void *arg);
 SHOAL_API void shoal_inputs_feature(shoal_inputs *in, const char *name, shoal_out values);
 SHOAL_API void shoal_inputs_sparse_feature(shoal_inputs *in, const char *name, shoal_out indices, shoal_out values,

@@ -78,6 +78,10 @@ shoal_status built_restore(struct built *b, struct shoal_estimator *e, const cha
 /* model_dir/eval or model_dir/eval_NAME; for the caller to free. */
 char *estimator_eval_dir(const struct shoal_estimator *e, const char *name);
 
+/* Under a strategy of several tasks: makes places of the input's values, which the hook feeds, so that all tasks end
+ * with the input of any. */
+shoal_hook input_common_end(struct shoal_graph *g, shoal_strategy *s, shoal_out *values, int n);
+
 /* ---- results ---- */
 
 struct shoal_results {

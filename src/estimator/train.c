@@ -120,14 +120,17 @@ static shoal_status build_replicas(struct train_run *t) {
       return INVALID("feature '%s' is sparse: under a strategy batches are cut into parts, features must be dense",
                      t->b.in.features.at[i].name);
   int n_out = t->spec->early_stopping ? REPLICA_OUTPUTS : STOPS;
+  shoal_out *given = mem_zalloc((size_t)n, sizeof *given); /* features and labels, of all of this task's replicas */
+  for (int i = 0; i < n; i++) given[i] = i < n - 1 ? t->b.in.features.at[i].values : t->b.in.labels;
+  if (t->strategy->tasks > 1) vec_push(&t->hooks, input_common_end(g, t->strategy, given, n));
   shoal_out *in = mem_zalloc((size_t)(n * replicas), sizeof *in);
   shoal_out *out = mem_zalloc((size_t)(n_out * replicas), sizeof *out), told = {0};
-  for (int i = 0; i < n; i++)
-    shoal_strategy_split(g, t->strategy, i < n - 1 ? t->b.in.features.at[i].values : t->b.in.labels, in + i, n);
+  for (int i = 0; i < n; i++) shoal_strategy_split(g, t->strategy, given[i], in + i, n);
   t->b.spec.train = shoal_strategy_run(g, t->strategy, replica, t, in, n, out, n_out);
   t->b.spec.loss = out[LOSS];
   if (t->stop.handle.node && !graph_error(g))
     told = shoal_strategy_reduce(g, t->strategy, SHOAL_REDUCE_SUM, out + STOPS, n_out);
+  free(given);
   free(in);
   free(out);
   return told.node ? add_early_stopping(t, t->stop, told) : NULL;

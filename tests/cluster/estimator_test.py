@@ -63,6 +63,20 @@ def all_reduce():
         learnt(ends(launch(d, "--ps=0", "--workers=2", "--evaluator", program=["--train_steps=300"])))
 
 
+def input_ends():
+    """Tasks in step whose inputs are not of one length: all end with the shortest, and the last step is saved. On parameter
+    servers each has its own end."""
+    import tensorflow as tf
+    program = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "estimator_member")
+    for ps, first, others, last in ((0, 10, 7, 7), (0, 7, 10, 7), (0, 8, 8, 8), (0, 0, 3, 0), (1, 10, 7, 17)):
+        with tempfile.TemporaryDirectory() as d:
+            command = [SHOAL, "launch", f"--ps={ps}", "--workers=2", "--flags=false", "--", program, d, str(first), str(others)]
+            p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            text = ends(p, 60)
+            step = tf.train.load_variable(d, "global_step")
+            assert step == last, (ps, first, others, step, text)
+
+
 def alone():
     with tempfile.TemporaryDirectory() as d:
         p = subprocess.run([WIDE_DEEP, f"--model_dir={d}", "--train_steps=400", "--save_steps=200"], text=True,
@@ -202,4 +216,5 @@ def kill_evaluator():
 
 if __name__ == "__main__":
     sys.exit(report([(f.__name__.replace("_", " "), f) for f in (
-        alone, six_steps, six_steps_survive, all_roles, all_reduce, stops_early_on_ps, stops_early_in_step, kill_chief, kill_worker, kill_ps, kill_evaluator)]))
+        alone, six_steps, six_steps_survive, all_roles, all_reduce, input_ends, stops_early_on_ps,
+        stops_early_in_step, kill_chief, kill_worker, kill_ps, kill_evaluator)]))

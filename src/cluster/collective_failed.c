@@ -61,6 +61,13 @@ bool failed_steps_has(struct failed_steps *f, int64_t id) {
   return has;
 }
 
+unsigned failed_steps_count(struct failed_steps *f) {
+  pthread_mutex_lock(&f->lock);
+  unsigned n = f->n;
+  pthread_mutex_unlock(&f->lock);
+  return n;
+}
+
 bool failed_steps_are_past(struct failed_steps *f, int64_t id, int64_t began) {
   pthread_mutex_lock(&f->lock);
   const struct failed_step *at = find(f, id);
@@ -96,6 +103,16 @@ char *failed_steps_why(struct failed_steps *f, int64_t id, int64_t no_longer_ms)
   return why;
 }
 
+char *failed_steps_since(struct failed_steps *f, int64_t key, int64_t since) {
+  char *why = NULL;
+  pthread_mutex_lock(&f->lock);
+  int64_t first = MAX(since, clock_ns() - FRESH_MS * 1000000ll);
+  for (unsigned i = 0; i < MIN(f->n, FAILED_REMEMBERED) && !why; i++)
+    if (f->last[i].key == key && f->last[i].since >= first) why = mem_strdup(shoal_status_message(f->last[i].why));
+  pthread_mutex_unlock(&f->lock);
+  return why;
+}
+
 bool failed_steps_add(struct failed_steps *f, int64_t key, int64_t id, bool met, shoal_status why) {
   VEC(struct collective_guard *) waiting = {0};
   shoal_status forgotten = NULL;
@@ -125,7 +142,7 @@ bool failed_steps_add(struct failed_steps *f, int64_t key, int64_t id, bool met,
 
 /* ---- telling ---- */
 
-static void told(void *peer, shoal_status s, struct rpc_body *body) {
+static void heard(void *peer, shoal_status s, struct rpc_body *body) {
   shoal_status_free(s); /* it is none of ours, or gone */
   peer_unref(peer);
 }
@@ -139,7 +156,7 @@ static void tell(struct worker *w, const char *task, const char *address, int64_
   put_StepFailedRequest_why_n(&t, why, strnlen(why, LONGEST));
   struct peer *peer = peers_get(w->peers, task, address, true);
   peer_start(peer, "/shoal.Server/StepFailed", message_from_text(&t), deadline_after_ms(PATIENCE_MS), 0, id,
-             "that a step has failed", told, peer, NULL);
+             "that a step has failed", heard, peer, NULL);
 }
 
 static shoal_status failure(const char *task, int64_t id, const char *why) {
@@ -147,9 +164,18 @@ static shoal_status failure(const char *task, int64_t id, const char *why) {
       STATUS(SHOAL_ABORTED, "%s has failed in step %" PRId64 ", and does not come: %s", task, id, why));
 }
 
+/* Ends what waits in it here. why is consumed. */
+static bool note(struct worker *w, int64_t key, int64_t id, bool met, shoal_status why) {
+  shoal_status told = status_copy(why);
+  bool first = failed_steps_add(&w->collectives.failed, key, id, met, why);
+  if (first) collective_questions_fail(&w->collectives, key, told);
+  shoal_status_free(told);
+  return first;
+}
+
 void collective_step_failed(struct worker *w, int64_t key, int64_t id, shoal_status why) {
   char *cause = mem_strndup(shoal_status_message(why), LONGEST);
-  if (failed_steps_add(&w->collectives.failed, key, id, true, failure(w->task, id, cause)))
+  if (note(w, key, id, true, failure(w->task, id, cause)))
     for (size_t j = 0; j < w->spec->jobs.n; j++) {
       const struct cluster_job *job = &w->spec->jobs.at[j];
       for (size_t i = 0; i < job->tasks.n; i++) {
@@ -180,7 +206,7 @@ void worker_service_step_failed(struct worker *w, struct rpc_call *c) {
   if (!s) s = identity_check_task(c, task);
   if (!s) {
     bool past = collective_sequence_failed(&w->collectives, key, id);
-    failed_steps_add(&w->collectives.failed, key, id, past, failure(task, id, why));
+    note(w, key, id, past, failure(task, id, why));
   }
   rpc_call_answer(c, s, &none);
   free(task);

@@ -8,7 +8,8 @@
  * does not tell again: n tasks hear of a failure by n messages.
  *
  * Steps that all parts have one master of need none of this: that one cancels them. TensorFlow's tasks neither tell nor
- * listen; they find what they ask us for aborted. */
+ * listen; they find what they ask us for aborted, at the leader too, and take part in no collectives then until they
+ * are started again (collective_others.h). */
 #ifndef CLUSTER_COLLECTIVE_FAILED_H
 #define CLUSTER_COLLECTIVE_FAILED_H
 
@@ -49,10 +50,14 @@ void failed_steps_met(struct failed_steps *f, int64_t id);
  * is any; once. */
 void failed_steps_missed(struct failed_steps *f, int64_t key, int64_t began, int64_t *id);
 bool failed_steps_has(struct failed_steps *f, int64_t id);
+/* How many there ever were. */
+unsigned failed_steps_count(struct failed_steps *f);
 /* Has it failed before the session began? */
 bool failed_steps_are_past(struct failed_steps *f, int64_t id, int64_t began);
 /* Why, where it has not been longer; the caller frees it. NULL: it has not failed, as far as is known. */
 char *failed_steps_why(struct failed_steps *f, int64_t id, int64_t no_longer_ms);
+/* Why one of that key has, since then and not long ago; the caller frees it. NULL: none has. */
+char *failed_steps_since(struct failed_steps *f, int64_t key, int64_t since);
 
 /* A step of this task's master, of graphs with that key, has failed: the others are told, unless they told us. */
 void collective_step_failed(struct worker *w, int64_t key, int64_t id, shoal_status why);

@@ -1,13 +1,17 @@
 /* What other tasks ask of the leader of collectives; see collectives.h.
  *
  * Requests wait in the leader's tables until all members have asked. TensorFlow's tasks give no deadline, so the
- * server's own bounds the wait; the answer then says who came. A caller that goes takes its question back. */
+ * server's own bounds the wait; the answer then says who came. A caller that goes takes its question back. Neither do
+ * they say which step they ask for: but their masters, which have the numbers of their steps from here, ask over the
+ * same connection. So who waits is told when a step of those graphs has failed elsewhere. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/device_name.h"
+#include "base/list.h"
 #include "base/ref.h"
+#include "base/vec.h"
 #include "cluster/collectives.h"
 #include "cluster/identity.h"
 #include "cluster/request_parts.h"
@@ -19,10 +23,13 @@
 #include "tensor/tensor_proto.h"
 
 struct question {
-  struct ref refs; /* the answer's, and those of whoever is about to end the wait */
+  struct ref refs;              /* the answer's, and those of whoever is about to end the wait */
+  struct question *prev, *next; /* collectives->lock */
+  struct collectives *collectives;
   struct leader_wait wait;
   struct rpc_call *call;
   struct leader *tables;
+  uint64_t asker; /* the call's connection */
   struct alarm alarm;
   atomic_bool ended; /* somebody has wanted it to */
   const char *what;
@@ -35,6 +42,9 @@ static void question_unref(struct question *q) {
 
 static void reply(struct question *q, shoal_status s, struct rpc_message *m) {
   alarm_clear(&q->alarm);
+  pthread_mutex_lock(&q->collectives->lock);
+  LIST_REMOVE(q->collectives->questions, q);
+  pthread_mutex_unlock(&q->collectives->lock);
   if (s) {
     rpc_message_free(m);
     rpc_call_fail(q->call, s);
@@ -70,12 +80,72 @@ static struct question *question_new(struct worker *w, struct rpc_call *c, const
   struct question *q = mem_zalloc(1, sizeof *q);
   ref_init(&q->refs, 2); /* the second: the asker's, until it has asked */
   q->call = c;
+  q->asker = rpc_call_connection(c);
+  q->collectives = &w->collectives;
   q->tables = w->collectives.tables;
   q->what = what;
   q->key = key;
   q->wait.done = told;
+  pthread_mutex_lock(&w->collectives.lock);
+  LIST_ADD(w->collectives.questions, q);
+  pthread_mutex_unlock(&w->collectives.lock);
   return q;
 }
+
+/* ---- TensorFlow's masters ---- */
+
+/* The number was given to a master that does not hear of failures. */
+static void remember_master(struct collectives *c, uint64_t connection, int64_t key) {
+  unsigned i = 0;
+  pthread_mutex_lock(&c->lock);
+  while (i < MIN(c->n_masters, MASTERS_REMEMBERED) &&
+         (c->masters[i].connection != connection || c->masters[i].key != key))
+    i++;
+  if (i == MIN(c->n_masters, MASTERS_REMEMBERED)) i = c->n_masters++ % MASTERS_REMEMBERED;
+  c->masters[i] = (struct counting_master){connection, key, clock_ns()};
+  pthread_mutex_unlock(&c->lock);
+}
+
+/* Has the step that the asker is in failed before it came here? It counts by itself, so which that is can only be
+ * guessed: a step of its graphs has, not long ago. */
+static shoal_status failed_before(struct collectives *c, uint64_t connection) {
+  char *why = NULL;
+  pthread_mutex_lock(&c->lock);
+  for (unsigned i = 0; i < MIN(c->n_masters, MASTERS_REMEMBERED) && !why; i++)
+    if (c->masters[i].connection == connection)
+      why = failed_steps_since(&c->failed, c->masters[i].key, c->masters[i].since);
+  pthread_mutex_unlock(&c->lock);
+  shoal_status s = why ? STATUS(SHOAL_ABORTED, "%s", why) : NULL;
+  free(why);
+  return s;
+}
+
+/* With the lock held. */
+static bool counts_by(const struct collectives *c, uint64_t connection, int64_t key) {
+  for (unsigned i = 0; i < MIN(c->n_masters, MASTERS_REMEMBERED); i++)
+    if (c->masters[i].connection == connection && c->masters[i].key == key) return true;
+  return false;
+}
+
+void collective_questions_fail(struct collectives *c, int64_t key, shoal_status why) {
+  VEC(struct question *) found = {0};
+  pthread_mutex_lock(&c->lock);
+  for (struct question *q = c->questions; q; q = q->next)
+    if (counts_by(c, q->asker, key)) {
+      ref_take(&q->refs);
+      vec_push(&found, q);
+    }
+  pthread_mutex_unlock(&c->lock);
+  for (size_t i = 0; i < found.n; i++) {
+    struct question *q = found.at[i];
+    if (leader_leave(q->tables, &q->wait, NULL))
+      reply(q, STATUS(SHOAL_ABORTED, "%s %d of collectives: %s", q->what, q->key, shoal_status_message(why)), NULL);
+    question_unref(q);
+  }
+  vec_release(&found);
+}
+
+/* ---- questions that wait ---- */
 
 /* Before asking. */
 static void watch(struct question *q, const struct worker *w) {
@@ -87,7 +157,10 @@ static void watch(struct question *q, const struct worker *w) {
 
 /* After it. Whoever wanted it to end before found nobody waiting. */
 static void asked(struct question *q) {
+  shoal_status failed = failed_before(q->collectives, q->asker);
   if (atomic_load(&q->ended)) on_time_out(q);
+  else if (failed && leader_leave(q->tables, &q->wait, NULL)) reply(q, status_copy(failed), NULL);
+  shoal_status_free(failed);
   question_unref(q);
 }
 
@@ -135,6 +208,7 @@ void worker_service_complete_group(struct worker *w, struct rpc_call *c) {
   }
   if (!s) s = check_end(step, "CompleteGroupRequest");
   if (!s) s = check_caller(c, device);
+  if (!s) s = failed_before(&w->collectives, g.asker);
   if (s) {
     rpc_call_fail(c, s);
   } else {
@@ -187,6 +261,7 @@ void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
   if (!s) s = check_caller(c, device);
   if (!s && !is_kind(kind))
     s = UNIMPLEMENTED("Collective instance %d: operations of the type %d between tasks", i.key, (int)kind);
+  if (!s) s = failed_before(&w->collectives, i.asker);
   if (s) {
     rpc_call_fail(c, s);
   } else {
@@ -207,7 +282,7 @@ enum { MOST_KEYS = 1024 };
 /* Longer than any task has been up. */
 static const int64_t MOST_MS = INT64_C(1) << 40;
 
-static shoal_status answer_sequences(struct worker *w, struct wire m, struct text *t) {
+static shoal_status answer_sequences(struct worker *w, uint64_t connection, struct wire m, struct text *t) {
   int n = 0;
   int64_t last = 0, up_ms = -1; /* TensorFlow's masters ask once: what has failed before is none of theirs */
   struct wire asks = m;
@@ -226,6 +301,7 @@ static shoal_status answer_sequences(struct worker *w, struct wire m, struct tex
       put_StepSequence_graph_key(t, (int64_t)key);
       int64_t next = collective_sequence(&w->collectives, (int64_t)key, began);
       put_StepSequence_next_step_id(t, next);
+      if (up_ms < 0) remember_master(&w->collectives, connection, (int64_t)key);
       wire_end(t, at);
       char *why = next - 1 == last ? NULL : failed_steps_why(&w->collectives.failed, next - 1, up_ms);
       if (why) put_GetStepSequenceExtra_failed(t, why);
@@ -250,7 +326,7 @@ void worker_service_step_sequence(struct worker *w, struct rpc_call *c) {
   struct text t = {0};
   shoal_status s = request_read(c, &m);
   if (!s) s = check_leads(w);
-  if (!s) s = answer_sequences(w, m, &t);
+  if (!s) s = answer_sequences(w, rpc_call_connection(c), m, &t);
   if (!s) put_GetStepSequenceExtra_hears(&t, true);
   rpc_call_answer(c, s, &t);
 }

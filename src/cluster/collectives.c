@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/moment.h"
+#include "cluster/collective_others.h"
 #include "cluster/worker.h"
 #include "collective/choose.h"
 #include "collective/parcels.h"
@@ -93,6 +94,9 @@ struct joining {
   struct cancel_hook leaving;
   struct moment again;     /* when to ask the leader once more */
   struct cancellable call; /* at another task's */
+  struct peer *restarted;  /* the session's: a task that is asked whether it was */
+  struct others_check others;
+  unsigned failures; /* of steps, before the others were looked at */
   struct collective_group *group;
   int rank, source;
   struct collective_wire wire;
@@ -423,9 +427,10 @@ static void find_instance(struct joining *j) {
 
 static void find_group(struct joining *j);
 
-/* Has a member been restarted since it told the leader of itself? It will again, when it comes to its part of the step;
- * what was restarted is known from the session's beginning, and whatever was asked since. */
-static bool is_out_of_date(const struct joining *j) {
+/* Has a member been restarted since it told the leader of itself? It will again, when it comes to its part of the step.
+ * What was restarted is known from the session's beginning, and whatever was asked since: NULL, or the task that this
+ * is said of. */
+static struct peer *find_restarted(const struct joining *j) {
   const struct step_names *names = &j->site->session->names;
   for (int i = 0; i < j->group->size; i++) {
     const struct collective_place *p = &j->group->places[i];
@@ -433,9 +438,9 @@ static bool is_out_of_date(const struct joining *j) {
     if (n == strlen(names->task) && !memcmp(p->device, names->task, n)) continue;
     struct peer *peer = names->find(names->arg, p->device, n);
     uint64_t now = peer ? peer_device_incarnation(peer, p->device) : 0;
-    if (now && now != p->incarnation) return true;
+    if (now && now != p->incarnation) return peer;
   }
-  return false;
+  return NULL;
 }
 
 static void ask_again(void *arg, bool cancelled) {
@@ -444,12 +449,62 @@ static void ask_again(void *arg, bool cancelled) {
   else find_group(j);
 }
 
-static void wait_for_news(struct joining *j) {
+static void status_came(void *arg, shoal_status s, struct rpc_body *body) {
   enum { BETWEEN_MS = 50 };
+  struct joining *j = arg;
+  const void *data;
+  size_t size;
+  cancellable_end(&j->call);
+  if (!s) s = rpc_body_flat(body, &data, &size);
+  if (!s) peer_learn(j->restarted, data, size);
+  shoal_status_free(s); /* who does not answer is missed elsewhere */
+  moment_wait(&j->again, &j->guard.cancel, BETWEEN_MS, ask_again, j);
+}
+
+/* From the leader; and from the task, which may have been restarted once more since it was last asked. */
+static void wait_for_news(struct joining *j, struct peer *restarted) {
+  enum { PATIENCE_MS = 5000 };
   collective_group_unref(j->group);
   j->group = NULL;
   j->rank = -1;
-  moment_wait(&j->again, &j->guard.cancel, BETWEEN_MS, ask_again, j);
+  j->restarted = restarted;
+  if (!cancellable_begin(&j->call, &j->guard.cancel, "the step has ended")) {
+    finish(j, cancel_reason(&j->guard.cancel));
+    return;
+  }
+  struct text none = {0};
+  peer_start(restarted, "/tensorflow.WorkerService/GetStatus", message_from_text(&none), deadline_after_ms(PATIENCE_MS),
+             0, j->step->id, "whether it was restarted", status_came, j, &j->call.call);
+  cancellable_begun(&j->call);
+}
+
+static void others_looked_at(struct others_check *o, shoal_status s, bool is_new) {
+  struct joining *j = (struct joining *)((char *)o - offsetof(struct joining, others));
+  if (s) {
+    finish(j, s);
+  } else if (is_new) {
+    collectives_forget(j->site, j->group->key);
+    wait_for_news(j, o->peer);
+  } else {
+    atomic_store(&j->group->looked, j->failures);
+    find_instance(j);
+  }
+}
+
+/* TensorFlow's among the members may not be what they were. */
+static void look_at_others(struct joining *j) {
+  struct collectives *c = &j->site->session->worker->collectives;
+  if (j->group->all_ours || c->coordinated ||
+      (j->failures = failed_steps_count(&c->failed)) == atomic_load(&j->group->looked)) {
+    find_instance(j);
+    return;
+  }
+  j->others = (struct others_check){.names = &j->site->session->names,
+                                    .group = j->group,
+                                    .device_type = j->member->device->type->name,
+                                    .cancel = &j->guard.cancel,
+                                    .done = others_looked_at};
+  others_check_start(&j->others);
 }
 
 static void have_group(struct joining *j, shoal_status s, const void *data, size_t size) {
@@ -465,12 +520,13 @@ static void have_group(struct joining *j, shoal_status s, const void *data, size
     finish(j, s);
     return;
   }
-  if (is_out_of_date(j)) {
-    wait_for_news(j);
+  struct peer *restarted = find_restarted(j);
+  if (restarted) {
+    wait_for_news(j, restarted);
     return;
   }
   collectives_know_group(j->site, j->group);
-  find_instance(j);
+  look_at_others(j);
 }
 
 static void group_told_here(struct leader_wait *w, shoal_status s, struct leader_answer *group, int source) {
@@ -517,7 +573,7 @@ static void find_group(struct joining *j) {
   if (rank >= 0) {
     j->group = known;
     j->rank = rank;
-    find_instance(j);
+    look_at_others(j);
     return;
   }
   collective_group_unref(known);

@@ -11,6 +11,7 @@
  *   collective_known.c    what a session knows of groups and instances
  *   collective_guard.c    what ends them early
  *   collective_failed.c   that a step has failed in another task
+ *   collective_others.c   what became of TensorFlow's tasks after that
  *   collective_service.c  what other tasks ask: CompleteGroup, CompleteInstance, GetStepSequence of the leader; RecvBuf
  *                         is worker_service_run.c's, beside RecvTensor
  *   collective_steps.c    steps of several masters that meet have one number, which the leader gives
@@ -44,6 +45,8 @@
 struct worker;
 struct worker_session;
 
+enum { MASTERS_REMEMBERED = 64 };
+
 struct collectives { /* of one worker */
   char *leader;      /* the task, as --collective_group_leader said; NULL: by the cluster's description */
   int64_t timeout_ns;
@@ -54,9 +57,15 @@ struct collectives { /* of one worker */
   pthread_mutex_t lock;
   struct strmap sequences; /* lock: a graph key -> struct step_sequence * */
   struct failed_steps failed;
-  atomic_bool named;           /* a session here names this task as its leader */
-  bool coordinated;            /* groups with TensorFlow's tasks in them are of its version 2: see STEP_OF_ALL */
-  struct collectives_end *end; /* lock: of those that begin now; with coordinated */
+  struct question *questions; /* lock: of other tasks, that wait here */
+  struct counting_master {    /* TensorFlow's, that have numbers of steps from here, and by which connection */
+    uint64_t connection;
+    int64_t key, since;
+  } masters[MASTERS_REMEMBERED]; /* lock: a ring */
+  unsigned n_masters;            /* lock: how many there ever were */
+  atomic_bool named;             /* a session here names this task as its leader */
+  bool coordinated;              /* groups with TensorFlow's tasks in them are of its version 2: see STEP_OF_ALL */
+  struct collectives_end *end;   /* lock: of those that begin now; with coordinated */
 };
 
 /* TensorFlow 2's programs run no steps that have a number: messages of their collectives are all of step 0, and every
@@ -124,6 +133,12 @@ void collectives_know_instance(struct session_collectives *c, const struct colle
 bool collectives_plays_its_part(const struct collective_member *m, int rank, int source);
 /* Something of a group may have changed. */
 void collectives_forget(struct session_collectives *c, int group_key);
+
+/* ---- collective_service.c ---- */
+
+/* A step of graphs with that key has failed: TensorFlow's tasks that have its number, and wait here, are told why
+ * (which stays the caller's). */
+void collective_questions_fail(struct collectives *c, int64_t key, shoal_status why);
 
 /* ---- collective_graph.c ---- */
 

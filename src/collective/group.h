@@ -22,9 +22,10 @@ struct collective_group {
   struct ref refs;
   int key, size;
   bool all_ours;
-  bool could_share;  /* memory, as far as members say */
-  uint64_t identity; /* of its members, in any task */
-  int *tasks;        /* [size], of each rank: 0, 1, ... in the order of ranks */
+  bool could_share;   /* memory, as far as members say */
+  uint64_t identity;  /* of its members, in any task */
+  atomic_uint looked; /* after how many failed steps its members were last looked at (cluster/collective_others.h) */
+  int *tasks;         /* [size], of each rank: 0, 1, ... in the order of ranks */
   struct collective_place {
     char *device;
     uint64_t incarnation;

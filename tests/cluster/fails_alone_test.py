@@ -1,6 +1,7 @@
 """A step that fails in one task alone, by an index that is out of range, while the other tasks wait for it in a collective:
 they are told at once by whom and why, each once, and the next step goes well. By a client of each task, in shared memory
-and by messages, in the first step of a group and of an instance and in later ones; on the devices of one task."""
+and by messages, in the first step of a group and of an instance and in later ones; on the devices of one task; with a
+task of TensorFlow's among them, which takes part again when it is started again."""
 # needs: tensorflow
 import os
 import sys
@@ -105,6 +106,44 @@ def between_tasks():
                 drill([Member(c, t, group, hint) for t in range(TASKS)], first)
 
 
+def told(e, *said):
+    assert isinstance(e, tf.errors.OpError), e
+    for text in said:
+        assert text in e.message, (text, e.message)
+
+
+def with_tensorflow():
+    """The middle one is TensorFlow's: it is told where it waits, for a message of ours and at our leader, by whom and why.
+    By its own rule it has no collectives then until it is started again: who meets it is told so at once, and when it has
+    been, the others, which have not, go on with it."""
+    with Cluster(worker=["shoal", "tf", "shoal"]) as c:
+        members = [Member(c, t, 1, "auto") for t in range(TASKS)]
+        well(members)
+        for turn, group in enumerate((1, 2)):
+            if turn:  # a new group, whose members wait at the leader
+                close(members)
+                members = [Member(c, t, group, "auto") for t in range(TASKS)]
+            failing = 2 if turn else 0
+            wanted = [(1, 1)] * TASKS
+            wanted[failing] = (9, 1)
+            for e in together(members, wanted):
+                told(e, "indices[0] = 9 is not in [0, 4)")
+            if not turn:
+                first, second, _ = together(members, [(1, 1)] * TASKS)
+                told(first, "task:1 takes part in no collectives until it is started again")
+                told(second, "Restart your program")
+            members[1].session.close()
+            task = c.tasks["worker", 1]
+            task.kill()
+            task.process.wait()
+            open(task.log.name, "w").close()
+            task.start().wait()
+            members[1] = Member(c, 1, group, "auto")
+            well(members)
+            well(members)
+        close(members)
+
+
 def a_run_that_begins_anew():
     """A step that one task alone came to has failed; all clients end, and others come: they have nothing to do with it."""
     with Cluster(worker=["shoal"] * TASKS) as c:
@@ -140,4 +179,5 @@ def devices_of_a_task():
 
 
 if __name__ == "__main__":
-    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (between_tasks, a_run_that_begins_anew, devices_of_a_task)]))
+    tests = between_tasks, with_tensorflow, a_run_that_begins_anew, devices_of_a_task
+    sys.exit(report([(f.__name__.replace("_", " "), f) for f in tests]))

@@ -174,7 +174,8 @@ static bool note(struct worker *w, int64_t key, int64_t id, bool met, shoal_stat
 }
 
 void collective_step_failed(struct worker *w, int64_t key, int64_t id, shoal_status why) {
-  char *cause = mem_strndup(shoal_status_message(why), LONGEST);
+  const char *text = shoal_status_message(why);
+  char *cause = mem_strndup(text, strnlen(text, LONGEST));
   if (note(w, key, id, true, failure(w->task, id, cause)))
     for (size_t j = 0; j < w->spec->jobs.n; j++) {
       const struct cluster_job *job = &w->spec->jobs.at[j];

@@ -65,7 +65,8 @@ def main():
     # Without filters a session waits for all tasks, for a worker that has done its part and left, too.
     needed = tf.ConfigProto(device_filters=["/job:ps", f"/job:{job}/task:{task}"])
     with tf.train.MonitoredTrainingSession(master, is_chief=chief, hooks=hooks, checkpoint_dir=args.checkpoint_dir,
-                                           config=needed, save_summaries_steps=None, save_summaries_secs=None) as session:
+                                           config=needed, save_summaries_steps=None,
+                                           save_summaries_secs=None) as session:
         while not session.should_stop():
             batch = rng.randn(64, 20)
             at, value, _ = session.run([step, loss, train], {x: batch, y: batch @ truth})

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/pool.h"
@@ -141,6 +142,20 @@ static shoal_status train_and_save(const struct word2vec_settings *s, const stru
   return done;
 }
 
+/* What would be written after hours has its place before the first word is counted. */
+static shoal_status check_places(const struct word2vec_settings *s) {
+  if (s->output) {
+    char *folder = path_directory(s->output);
+    const char *at = *folder ? folder : ".";
+    shoal_status bad = NULL;
+    if (access(at, W_OK) || !file_is_directory(at))
+      bad = STATUS(SHOAL_NOT_FOUND, "-output %s: there is no folder %s that can be written to", s->output, at);
+    free(folder);
+    TRY(bad);
+  }
+  return s->checkpoint_dir ? status_prefix(directory_make(s->checkpoint_dir), "--checkpoint_dir: ") : NULL;
+}
+
 static shoal_status run_train(struct word2vec_settings *s, char **paths, int n) {
   struct corpus c;
   struct word_vocabulary v;
@@ -151,6 +166,7 @@ static shoal_status run_train(struct word2vec_settings *s, char **paths, int n) 
   int64_t from = clock_ns();
   shoal_status done = trains ? word2vec_hosts_open(&s->task, (size_t)s->size, &s->hosts) : NULL;
   if (s->hosts) took(s, "finding the other tasks", &from);
+  if (!done && word2vec_hosts_chief(s->hosts)) done = check_places(s);
   if (!done) done = make_vocabulary(s, &c, &v);
   if (done) {
     word2vec_hosts_close(s->hosts);

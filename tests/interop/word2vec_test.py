@@ -194,6 +194,8 @@ def test_bad_input(folder):
     assert "must be a file" in command("train", "-train", text + "pipe", "-output", out, code=2, timeout=60)[1]
     os.remove(text + "pipe")
     assert "No such file" in command("train", "-train", text + "x", "-output", out, code=1)[1]
+    assert f"no folder {folder}/nope" in command("train", "-train", text, "-output", f"{folder}/nope/v", code=1)[1]
+    assert "--checkpoint_dir: " in command("train", "-train", text, "--checkpoint_dir=/proc/x", code=1)[1]
     assert "-train is missing" in command("train", "-output", out, code=2)[1]
     assert "nothing would be kept" in command("train", "-train", text, code=2)[1]
     assert os.listdir(folder) == ["text"]

@@ -11,6 +11,10 @@
  * and an end of its own, and what one had too much of would be of no use to the next. One bound is for all: what comes
  * back past it goes to the system. A thread's bundles are at most BUNDLE_BYTES each, or one block.
  *
+ * Each thread fills two bundles of a class before any other has of them: by one malloc() a block, a cluster's steps
+ * took some for thousands of them. So a thread that finds the store empty takes a bundle as one slab. Blocks of slabs
+ * are never the system's again: SLAB_BYTES of the bound are theirs, and no more are made.
+ *
  * With a sanitizer nothing is kept, so that each use of freed memory is seen. */
 #include "base/block.h"
 
@@ -22,7 +26,7 @@
 
 #include "base/mem.h"
 
-enum { SMALLEST = 64, CLASSES = 17, NO_CLASS = CLASSES, BUNDLE_BYTES = 4096 };
+enum { SMALLEST = 64, CLASSES = 17, NO_CLASS = CLASSES, BUNDLE_BYTES = 4096, SLAB_BYTES = BLOCKS_KEPT / 4 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION)
 enum { KEEPS = 0 };
 #else
@@ -34,6 +38,7 @@ union head {
   struct {
     union head *next; /* in its bundle */
     uint32_t size_class;
+    bool slab; /* part of one: not to be freed */
   };
   max_align_t aligned;
 };
@@ -55,7 +60,8 @@ static struct {
   union head *first; /* lock */
 } lists[CLASSES] = {[0 ... CLASSES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
-static atomic_size_t kept; /* in the lists */
+static atomic_size_t kept;  /* in the lists */
+static atomic_size_t slabs; /* taken as such */
 
 /* A thread's own. */
 struct block_shelf {
@@ -82,18 +88,28 @@ static bool is_full(const struct block_bundle *b, unsigned c) {
 
 static struct block_stored *stored(union head *h) { return (struct block_stored *)(h + 1); }
 
+/* What is left of it. */
+static struct block_bundle free_all_but_slabs(struct block_bundle b) {
+  struct block_bundle left = {0};
+  for (union head *h = b.first, *next; b.n--; h = next) {
+    next = h->next;
+    if (!h->slab) {
+      free(h);
+      continue;
+    }
+    h->next = left.first;
+    left.first = h;
+    left.n++;
+  }
+  return left;
+}
+
 /* To the store, or where that is full to the system. */
 static void give_bundle(unsigned c, struct block_bundle b) {
-  size_t bytes = b.n * class_bytes(c);
+  if (atomic_load_explicit(&kept, memory_order_relaxed) + b.n * class_bytes(c) > BLOCKS_KEPT - SLAB_BYTES)
+    b = free_all_but_slabs(b);
   if (!b.n) return;
-  if (atomic_fetch_add_explicit(&kept, bytes, memory_order_relaxed) + bytes > BLOCKS_KEPT) {
-    atomic_fetch_sub_explicit(&kept, bytes, memory_order_relaxed);
-    for (union head *h = b.first, *next; b.n--; h = next) {
-      next = h->next;
-      free(h);
-    }
-    return;
-  }
+  atomic_fetch_add_explicit(&kept, b.n * class_bytes(c), memory_order_relaxed);
   pthread_mutex_lock(&lists[c].lock);
   *stored(b.first) = (struct block_stored){lists[c].first, b.n};
   lists[c].first = b.first;
@@ -111,6 +127,24 @@ static struct block_bundle take_bundle(unsigned c) {
   }
   pthread_mutex_unlock(&lists[c].lock);
   atomic_fetch_sub_explicit(&kept, b.n * class_bytes(c), memory_order_relaxed);
+  return b;
+}
+
+/* A bundle made of one piece of memory; an empty one when there is none, or there are enough of them. */
+static struct block_bundle slab_bundle(unsigned c) {
+  size_t size = class_bytes(c), n = BUNDLE_BYTES / size;
+  if (n < 2 || atomic_fetch_add_explicit(&slabs, n * size, memory_order_relaxed) + n * size > SLAB_BYTES) {
+    if (n >= 2) atomic_fetch_sub_explicit(&slabs, n * size, memory_order_relaxed);
+    return (struct block_bundle){0};
+  }
+  char *slab = malloc(n * size);
+  struct block_bundle b = {0};
+  for (size_t i = n; slab && i-- > 0; b.n++) {
+    union head *h = (union head *)(void *)(slab + i * size);
+    h->next = b.first;
+    h->slab = true;
+    b.first = h;
+  }
   return b;
 }
 
@@ -146,6 +180,7 @@ static union head *take(unsigned c) {
   if (!b->n) {
     *b = s->full[c].n ? s->full[c] : take_bundle(c);
     s->full[c].n = 0;
+    if (!b->n) *b = slab_bundle(c);
     if (!b->n) return NULL;
   }
   union head *h = b->first;
@@ -176,12 +211,19 @@ static void *finish(union head *h, unsigned c) {
   return h + 1;
 }
 
+/* One of its own, from the system. */
+static union head *fresh(void *p) {
+  union head *h = p;
+  if (h) h->slab = false;
+  return h;
+}
+
 void *block_alloc(size_t n) {
   size_t bytes;
   if (__builtin_add_overflow(n, sizeof(union head), &bytes)) bytes = SIZE_MAX;
   unsigned c = class_of(bytes);
   union head *h = take(c);
-  return finish(h ? h : mem_alloc(c == NO_CLASS ? bytes : class_bytes(c)), c);
+  return finish(h ? h : fresh(mem_alloc(c == NO_CLASS ? bytes : class_bytes(c))), c);
 }
 
 void *block_try_alloc(size_t n) {
@@ -190,7 +232,7 @@ void *block_try_alloc(size_t n) {
   unsigned c = class_of(bytes);
   if (mem_fails()) return NULL;
   union head *h = take(c);
-  if (!h) h = malloc(c == NO_CLASS ? bytes : class_bytes(c));
+  if (!h) h = fresh(malloc(c == NO_CLASS ? bytes : class_bytes(c)));
   return h ? finish(h, c) : NULL;
 }
 

@@ -89,6 +89,26 @@ static void other_threads(void **state) {
   }
 }
 
+/* Blocks that a thread took as one piece of memory are of use to another, and stay when a store that is full gives what
+ * it is given to the system. */
+static void pieces(void **state) {
+  enum { N = 200, MANY = 2 * BLOCKS_KEPT / 8192 };
+  void *few[N], **all = mem_alloc(MANY * sizeof *all);
+  pthread_t t;
+  for (int round = 0; round < 2; round++) {
+    for (int i = 0; i < N; i++) memset(few[i] = block_alloc(300), round + 1, 300);
+    for (int i = 0; i < MANY; i++) all[i] = block_alloc(8000);
+    for (int i = 0; i < MANY; i++) block_free(all[i]);
+    for (int i = 0; i < N; i++)
+      for (int k = 0; k < 300; k++) assert_int_equal(((char *)few[i])[k], round + 1);
+    assert_int_equal(pthread_create(&t, NULL, give_all, few), 0);
+    pthread_join(t, NULL);
+    for (int i = 100; i < N; i++) block_free(few[i]);
+  }
+  assert_true(blocks_kept() <= BLOCKS_KEPT + BLOCKS_SHELF);
+  free(all);
+}
+
 static void refused(void **state) {
   block_free(block_alloc(40)); /* a full store does not hide that there is no memory */
   mem_fail_at(1);
@@ -128,5 +148,5 @@ static void strings(void **state) {
 }
 
 RUN_TESTS(cmocka_unit_test(used_again), cmocka_unit_test(large_ones_go), cmocka_unit_test(other_threads),
-          cmocka_unit_test(bounded), cmocka_unit_test(shelf_is_bounded), cmocka_unit_test(refused),
-          cmocka_unit_test(grown), cmocka_unit_test(strings))
+          cmocka_unit_test(bounded), cmocka_unit_test(shelf_is_bounded), cmocka_unit_test(pieces),
+          cmocka_unit_test(refused), cmocka_unit_test(grown), cmocka_unit_test(strings))

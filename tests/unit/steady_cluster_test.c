@@ -90,15 +90,18 @@ static void stop(struct job *j) {
 static void check_steady(bool no_fast_path, bool elsewhere) {
   struct job j = {0};
   start(&j, no_fast_path, elsewhere);
-  long taken = -1;
-  for (int window = 0; window < MOST_WINDOWS && taken; window++) {
+  long taken = -1, all = 0;
+  int window = 0;
+  for (; window < MOST_WINDOWS && taken; window++) {
     long before = allocations();
     for (int i = 0; i < STEPS; i++) {
       run(&j, 1);
       run(&j, 2);
     }
     taken = allocations() - before;
+    if (window) all += taken;
   }
+  print_message("%ld allocations in %d windows of %d steps after the first\n", all, window - 1, 2 * STEPS);
   if (taken) print_message("%ld allocations in the last %d steps\n", taken, 2 * STEPS);
   stop(&j);
   assert_int_equal(taken, 0);

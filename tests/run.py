@@ -12,8 +12,9 @@ shown only when something failed. Kinds, all by default:
   chaos    tests/chaos/*_test.py: real processes that are killed, stopped, cut off
   soft     the tests of clusters and faults once more, as they are, in tasks that each have a soft device. One that is not
            for it says why (`# not on the soft device: REASON`), one of which a part is enough says which
-           (`# on the soft device: NAME | NAME`). Long ones (`# long on the soft device`) are for `make test-soft`,
-           which asks for this kind alone: all else must end within 40 minutes on two cores. And, twice, the op harness,
+           (`# on the soft device: NAME | NAME`). Of long ones some part is run (`# long on the soft device; in short: NAME |
+           NAME`), and all by `make test-soft`, which asks for this kind alone: `make test` must end within 40 minutes on
+           two cores. And, twice, the op harness,
            units of devices, and what says so (`# under sanitizers: NAME | NAME`, or `all`), on the soft device: in the
            build of the fuzz targets, under Address- and UndefinedBehaviorSanitizer, and in build-tsan, under
            ThreadSanitizer. What a sanitizer reports in any process that a test starts is a failure of the test,
@@ -166,15 +167,20 @@ def no_search_for_leaks():
 
 
 def soft_job(path, have_tensorflow, long=True):
-    """A test with a soft device in each of its tasks; None where it says why not, and where it is long and none is wanted."""
+    """A test with a soft device in each of its tasks; None where it says why not. Of a long one a part, where no more is
+    wanted."""
     with open(path) as f:
         text = f.read()
     said = re.search(r"^# (not )?on the soft device: (.*)$", text, re.M)
-    if said and said[1] or not long and re.search(r"^# long on the soft device$", text, re.M):
+    whole = re.search(r"^# long on the soft device(?:; in short: (.*))?$", text, re.M)
+    part = said[2] if said else None
+    if whole and not long:
+        part = whole[1]
+    if said and said[1] or whole and not long and not part:
         return None
     job = python_job("soft", path, have_tensorflow)
-    if said and job.command:
-        job.command += said[2].split(" | ")
+    if part and job.command:
+        job.command += part.split(" | ")
     job.name = f"{job.name} on the soft device"
     job.env = {"SHOAL_SOFT_GPUS": "1"}
     return job

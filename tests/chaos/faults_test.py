@@ -2,7 +2,7 @@
 the task; what has nothing to do with it goes on.
 """
 # needs: tensorflow
-# long on the soft device
+# long on the soft device; in short: sender dies
 import os
 import signal
 import subprocess

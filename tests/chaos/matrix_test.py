@@ -6,7 +6,7 @@ A cut is a TCP reset by a proxy that stands before the task. The master's client
 bounds as servers do; TensorFlow's client promises nothing when its master is gone.
 """
 # needs: tensorflow
-# long on the soft device
+# long on the soft device; in short: a ps is killed in a step
 import concurrent.futures
 import contextlib
 import copy

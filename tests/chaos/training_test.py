@@ -4,7 +4,7 @@ from where it was, or from its last checkpoint, and its three counters (two vari
 The trainers are tests/programs/trainer.c; parameter servers are `shoal server`; TensorFlow reads their checkpoints.
 """
 # needs: tensorflow
-# long on the soft device
+# long on the soft device; in short: worker killed
 import json
 import os
 import re

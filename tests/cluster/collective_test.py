@@ -2,7 +2,7 @@
 one client and by a client of each, with TensorFlow's servers as members and as leaders; what does not fit is told to all,
 who does not come is not waited for, and a group works again afterwards."""
 # needs: tensorflow
-# long on the soft device
+# long on the soft device; in short: three tasks
 import contextlib
 import os
 import re

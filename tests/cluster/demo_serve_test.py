@@ -1,7 +1,4 @@
-"""What `make demo-serve` does after training: a model of a short run is exported, served, and asked by REST.
-
-# long on the soft device
-"""
+"""What `make demo-serve` does after training: a model of a short run is exported, served, and asked by REST."""
 import os
 import re
 import subprocess

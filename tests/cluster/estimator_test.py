@@ -1,7 +1,7 @@
 """Estimators on clusters, by `shoal launch`: every role from TF_CONFIG, with parameter servers and without; and each role
 killed in the middle: the job goes on from the last checkpoint, and the evaluator evaluates the last one."""
 # needs: tensorflow
-# long on the soft device
+# long on the soft device; in short: alone
 import glob
 import json
 import os

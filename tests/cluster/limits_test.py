@@ -1,6 +1,6 @@
 """Limits of a server: each is enforced, says its flag, takes no memory on the way, and leaves the server in order."""
 # needs: tensorflow
-# long on the soft device
+# long on the soft device; in short: callables
 import os
 import re
 import socket

@@ -6,7 +6,7 @@ TensorFlow's servers alone: that is how they were written.
 """
 # needs: tensorflow
 # on the soft device: supervised.py on all shoal | synchronous.py on all shoal | in_graph.py on all shoal
-# long on the soft device
+# long on the soft device; in short: supervised.py on all shoal
 import json
 import os
 import subprocess

@@ -2,7 +2,7 @@
 errors, the end.
 
 # needs: tensorflow
-# long on the soft device
+# long on the soft device; in short: predict
 """
 import os
 import shutil

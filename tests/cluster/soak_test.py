@@ -4,7 +4,7 @@ A short round in `make test`; `make soak` runs 10,000 steps and 1,000 sessions. 
 caches fill then, and plans are made.
 """
 # needs: tensorflow
-# long on the soft device
+# long on the soft device; in short: 20 sessions with faults
 import os
 import sys
 import threading

@@ -1,7 +1,7 @@
 """Strategies over several tasks (tests/programs/strategy_trainer.c): all have the bits of the same replicas in one process,
 also when a task is killed or told to stop on the way; checkpoints are one model's, whatever strategy wrote them; mistakes
 are told before training.
-# long on the soft device
+# long on the soft device; in short: several_steps
 """
 import json
 import os

@@ -2,7 +2,7 @@
 strict and with bounded staleness; workers that are killed, that run out of data, that come back."""
 # needs: tensorflow
 # on the soft device: asynchronous, two | tokens: | strict: | bounded staleness | every mode
-# long on the soft device
+# long on the soft device; in short: tokens: one worker
 import json
 import os
 import signal

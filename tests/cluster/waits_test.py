@@ -1,7 +1,7 @@
 """Whatever waits for another task holds no thread that the network needs: a server goes on answering, and ends when it
 is told to, while hundreds of calls wait for a task that never answers."""
 # needs: tensorflow
-# long on the soft device
+# long on the soft device; in short: time-outs
 import os
 import re
 import signal

@@ -6,6 +6,7 @@ import contextlib
 import glob
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -66,10 +67,22 @@ def test_on_the_soft_device():
 
 def test_long_on_the_soft_device():
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "x_test.py")
-        with open(path, "w") as f:
-            f.write('"""Words.\n\n# long on the soft device\n"""\n')
-        assert runner.soft_job(path, True, long=True) and not runner.soft_job(path, True, long=False)
+        for said, short, whole in (("# long on the soft device", None, []), ("# long on the soft device; in short: a", ["a"], []),
+                                   ("# on the soft device: a | b\n# long on the soft device; in short: b", ["b"], ["a", "b"])):
+            path = os.path.join(folder, "x_test.py")
+            with open(path, "w") as f:
+                f.write(f'"""Words.\n\n{said}\n"""\n')
+            job = runner.soft_job(path, True, long=False)
+            assert (job and job.command[2:]) == short and runner.soft_job(path, True).command[2:] == whole, said
+
+
+def test_something_of_every_long_one():
+    """What is long on the soft device says which part of it `make test` runs there, or sanitizers are met by it there."""
+    for path in glob.glob(os.path.join(ROOT, "tests", "*", "*_test.py")):
+        with open(path) as f:
+            text = f.read()
+        if path != os.path.abspath(__file__) and re.search("^# long on the soft device", text, re.M):
+            assert re.search("^# (long on the soft device; in short|under sanitizers): ", text, re.M), path
 
 
 def test_once_more_alone():

@@ -55,7 +55,7 @@ def main():
     with tf.device(tf.train.replica_device_setter(worker_device=where, cluster=cluster)):
         step = tf.train.get_or_create_global_step()
         x, y = tf.placeholder(tf.float32, [None, 20], "x"), tf.placeholder(tf.float32, [None, 3], "y")
-        w = tf.get_variable("w", [20, 3], initializer=tf.zeros_initializer())
+        w = tf.get_variable("weights", [20, 3], initializer=tf.zeros_initializer())
         loss = tf.reduce_mean(tf.square(tf.matmul(x, w) - y))
         train = tf.train.AdamOptimizer(0.05).minimize(loss, global_step=step)
 

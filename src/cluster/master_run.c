@@ -346,11 +346,14 @@ void step_runs_stop(struct master_session *s, shoal_status why, void (*then)(str
   }
   shoal_status_free(why);
   vec_release(&runs);
+  /* The last step may end as soon as `then` is there, and `then` gives the session back: it stays until we have looked. */
+  ref_take(&s->refs);
   pthread_mutex_lock(&s->lock);
   s->idle = then;
   s->idle_arg = arg;
   pthread_mutex_unlock(&s->lock);
   tell_idle(s);
+  master_session_unref(s);
 }
 
 void master_describe(struct master *m, struct text *out) {

@@ -273,8 +273,9 @@ static shoal_status why_not(struct shared_group *g) {
   look_at_members(g); /* who has given up may have seen that another is gone */
   if (atomic_load(&g->dead)) return status_copy(g->death);
   int r = who_broke(g);
-  return STATUS(SHOAL_UNAVAILABLE, "%s (rank %d) has given up this collective, or another of the group",
-                r >= 0 ? g->members[r].name : "a member", r);
+  shoal_status s = STATUS(SHOAL_UNAVAILABLE, "%s (rank %d) has given up this collective, or another of the group",
+                          r >= 0 ? g->members[r].name : "a member", r);
+  return r == g->rank ? status_mark_derived(s) : s; /* who gave up here has a reason, and that is to be told */
 }
 
 static shoal_status execute(struct shared_group *g, int n) {

@@ -50,6 +50,8 @@ static const struct lock_kind {
     {"cluster/coordination_agent.c", "a->lock"},
     {"cluster/step_rendezvous.c", "s->lock"},
     {"cluster/collective_memory.c", "m->lock"},
+    {"cluster/collectives.c", "c->lock"},
+    {"cluster/collective_failed.c", "f->lock"},
     {"cluster/cancellable.c", "c->lock"},
     {"cluster/peer.c", "p->lock"},
     {"cluster/peer.c", "e->lock"},

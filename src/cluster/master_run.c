@@ -346,7 +346,7 @@ void step_runs_stop(struct master_session *s, shoal_status why, void (*then)(str
   }
   shoal_status_free(why);
   vec_release(&runs);
-  /* The last step may end as soon as `then` is there, and `then` gives the session back: it stays until we have looked. */
+  /* The last step may end as soon as `then` is there, and `then` gives the session back: it stays until we looked. */
   ref_take(&s->refs);
   pthread_mutex_lock(&s->lock);
   s->idle = then;

@@ -161,8 +161,8 @@ int main(int argc, char **argv) {
   struct settings s;
   memset(&s, 0, sizeof s);
   s.loss = "negative";
-  /* A drawn word has the sum of batch_size * negative / num_sampled pairs' gradients in a step: some ten go well at this
-   * rate, eighty (batches of 1,024) diverge. */
+  /* A drawn word has the sum of batch_size * negative / num_sampled pairs' gradients in a step: some ten go well at
+   * this rate, eighty (batches of 1,024) diverge. */
   s.size = 100, s.window = 5, s.num_sampled = 64, s.batch_size = 128, s.train_steps = 80000, s.seed = 1;
   s.negative = 5, s.sample = 1e-3;
   read_settings(argc, argv, &s);

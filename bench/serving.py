@@ -1,11 +1,13 @@
 """`shoal serve` beside a TensorFlow process behind a Python gRPC server: ready, memory, Predict by eight clients,
 batches, a large model.
 
-  tools/python.sh bench/serving.py [--seconds=3] [--megabytes=1024] [ready] [predict] [batching] [load]
+  tools/python.sh bench/serving.py [--seconds=3] [--megabytes=1024] [--clients=h2load|python]
+                                     [ready] [predict] [batching] [load]
 
-Both sides have the same SavedModel, answer the same bytes and are asked in turns by the same clients, which are
-processes of Python and take their part of the machine: so the server's own processor time for a request stands beside
-the rate.
+Both sides have the same SavedModel, answer the same bytes and are asked in turns by the same clients: h2load
+(nghttp2-client), one thread that takes some 10 us of the machine for a request; without it processes of Python, which
+take as much as the server does, and leave it no two cores (--clients=python: these in any case). The server's own
+processor time for a request stands beside the rate.
 """
 import argparse
 import multiprocessing
@@ -13,6 +15,7 @@ import os
 import re
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -100,8 +103,33 @@ def ask(port, request, seconds, out, many):
     out.put(times)
 
 
-def load(server, request, clients, seconds, many=1):
-    """(requests a second, 99th of a hundred in ms, the server's processor time of a request in us)"""
+def load_by_h2load(server, request, clients, seconds, many):
+    """One call by gRPC's own client before: h2load takes every answer with HTTP's 200 for a good one."""
+    import grpc
+    with grpc.insecure_channel(f"localhost:{server.port}") as channel:
+        channel.unary_unary(METHOD)(request, timeout=60)
+    with tempfile.TemporaryDirectory() as folder:
+        body, log = os.path.join(folder, "body"), os.path.join(folder, "log")
+        with open(body, "wb") as f:
+            f.write(struct.pack(">BI", 0, len(request)) + request)
+        before = server.cpu()
+        said = subprocess.run(
+            ["h2load", f"--duration={seconds}", f"--clients={clients}", f"--max-concurrent-streams={many}",
+             "--threads=1", f"--data={body}", f"--log-file={log}", "--header=content-type: application/grpc",
+             "--header=te: trailers", f"http://localhost:{server.port}{METHOD}"],
+            capture_output=True, text=True, check=True, timeout=300).stdout
+        used = server.cpu() - before
+        with open(log) as f:
+            answers = [[int(n) for n in line.split()] for line in f]
+    bad = [a for a in answers if a[1] != 200]
+    if bad or not answers:
+        raise SystemExit(f"{len(bad)} of {len(answers)} requests failed:\n{said}")
+    begin, end = min(a[0] for a in answers), max(a[0] + a[2] for a in answers)
+    times = sorted(a[2] for a in answers)
+    return len(times) / (end - begin) * 1e6, times[int(len(times) * 0.99)] / 1e3, used / len(times) * 1e6
+
+
+def load_by_python(server, request, clients, seconds, many):
     context = multiprocessing.get_context("spawn")
     out = context.Queue()
     processes = [context.Process(target=ask, args=(server.port, request, seconds, out, many)) for _ in range(clients)]
@@ -117,6 +145,12 @@ def load(server, request, clients, seconds, many=1):
     times = sorted(t for some in lists for t in some)
     rate = sum(many * len(some) / max(sum(some), 1e-9) for some in lists)
     return rate, times[int(len(times) * 0.99)] * 1e3, used / (len(times) + clients) * 1e6
+
+
+def load(server, request, options, many=1):
+    """(requests a second, 99th of a hundred in ms, the server's processor time of a request in us), of 8 clients."""
+    by = load_by_h2load if options.clients == "h2load" else load_by_python
+    return by(server, request, 8, options.seconds, many)
 
 
 def save(path, kind):
@@ -179,7 +213,7 @@ def bench_predict(folder, options):
         rows = {"shoal": [], "tensorflow": []}
         for _ in range(3):
             for name, server in ("shoal", ours), ("tensorflow", theirs):
-                rows[name].append(load(server, request, 8, options.seconds))
+                rows[name].append(load(server, request, options))
         middle = {k: [statistics.median(r[i] for r in v) for i in range(3)] for k, v in rows.items()}
         for name, server in ("shoal", ours), ("tensorflow", theirs):
             rate, p99, cpu = middle[name]
@@ -200,11 +234,12 @@ def bench_batching(folder, options):
         rows = {"off": [], "on": []}
         for _ in range(3):
             for name, server in ("off", plain), ("on", batched):
-                rows[name].append(load(server, request, 8, options.seconds, 4))
+                rows[name].append(load(server, request, options, 4))
         middle = {k: [statistics.median(r[i] for r in v) for i in range(3)] for k, v in rows.items()}
         for name in rows:
             rate, p99, cpu = middle[name]
-            print(f"batching  {name:10}  {rate:8.0f} requests/s  p99 {p99:6.2f} ms  {cpu:6.0f} us each")
+            print(f"batching  {name:10}  {rate:8.0f} requests/s  p99 {p99:6.2f} ms  {cpu:6.0f} us each, asked by "
+                  f"{options.clients}")
         on, off = middle["on"], middle["off"]
         print(f"batching  ratio       {on[0] / off[0]:8.1f}x   {off[2] / on[2]:10.1f}x")
 
@@ -271,6 +306,7 @@ def main():
     p.add_argument("what", nargs="*")
     p.add_argument("--seconds", type=float, default=3)
     p.add_argument("--megabytes", type=int, default=1024)
+    p.add_argument("--clients", choices=["h2load", "python"], default="h2load" if shutil.which("h2load") else "python")
     options = p.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for name in options.what or ["ready", "predict", "batching", "load"]:

@@ -16,8 +16,8 @@ cd "$(dirname "$0")/.." || exit 1
 PACKAGES="build-essential cmake ninja-build pkg-config protobuf-c-compiler libprotobuf-c-dev libnghttp2-dev libssl-dev
   libopenblas-dev zlib1g-dev libpng-dev libjpeg-dev libcjson-dev libcmocka-dev python3 openssl file
   dataset-fashion-mnist"
-# Wanted: without one of these something is skipped (fuzzing, linting, the interop tests).
-WANTED="ccache clang libclang-rt-dev clang-tidy clang-format cppcheck python3-venv stunnel4 iproute2"
+# Wanted: without one of these something is skipped (fuzzing, linting, the interop tests), or measured worse.
+WANTED="ccache clang libclang-rt-dev clang-tidy clang-format cppcheck python3-venv stunnel4 iproute2 nghttp2-client"
 # Not installed unless asked for: their packages start services.
 DAEMONS="openssh-server slurmctld slurmd slurm-client munge"
 

@@ -11,7 +11,7 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from tensorflow.core.framework import attr_value_pb2, graph_pb2, tensor_pb2, types_pb2
+from tensorflow.core.framework import attr_value_pb2, graph_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 
 import shoal
 import tap
@@ -203,8 +203,29 @@ def test_ops_that_only_rewrites_make():
 
 def test_fused_ops_that_only_rewrites_make():
     for op in ("_JoinedUpdates", "_L2Losses", "_MaskedSoftmax", "_SoftmaxGrad", "_BatchNormReluGrad",
-               "_BatchNormReluGradOfSum", "_DenseCrossEntropy", "_DenseGrads"):
+               "_BatchNormReluGradOfSum", "_DenseCrossEntropy", "_DenseGrads", "_Elementwise", "_MatMulGelu",
+               "_MatMulGeluGrad", "_MatMulOnto"):
         assert op in refused(graph(("c", "Const", [], const()), ("s", op, ["c"] * 2, T)), NOT_FOUND)
+
+
+def test_shapes_that_are_not_so():
+    """Chains are fused by the shapes that a graph tells of. A handle of another shape than the variable has tells a lie:
+    where a vector was promised stands a scalar, beyond which nothing may be read."""
+    def handle(name, *dims):
+        shape = tensor_shape_pb2.TensorShapeProto(dim=[{"size": d} for d in dims])
+        return name, "VarHandleOp", [], {"dtype": ("type", FLOAT), "shape": ("shape", shape), "shared_name": ("s", b"v")}
+    dtype, size = {"dtype": ("type", FLOAT)}, 5000
+    long = tensor_pb2.TensorProto(dtype=types_pb2.DT_INT32, int_val=[size], tensor_shape={"dim": [{"size": 1}]})
+    g = graph(("one", "Const", [], const(3.0)), handle("scalar"), handle("vector", size),
+              ("init", "AssignVariableOp", ["scalar", "one"], dtype), ("read", "ReadVariableOp", ["vector"], dtype),
+              ("dims", "Const", [], {"dtype": ("type", types_pb2.DT_INT32), "value": ("tensor", long)}),
+              ("any", "RandomUniform", ["dims"], {"T": ("type", types_pb2.DT_INT32), **dtype}),
+              ("less", "Sub", ["any", "any"], T), ("neg", "Neg", ["read"], T), ("sum", "AddV2", ["neg", "less"], T),
+              ("both", "Mul", ["read", "read"], T), ("all", "AddV2", ["sum", "both"], T))
+    with shoal.Session(shoal.Graph(g.SerializeToString())) as s:
+        s.run(targets=["init"])
+        value, = s.run(["all:0"])
+    assert value.shape == (size,) and (value == 6).all(), value
 
 
 def test_outputs_without_end():

@@ -435,15 +435,15 @@ static const struct op_row rows[] = {
      .shape = matmul_shape, .kernels = fused_kernels},
     /* (a * b) times the derivative of GELU (its tanh form) at x, which has as many elements: made by a rewrite for
      * cards, which alone have a kernel. */
-    {"_MatMulGeluGrad", .in = "a: T, b: T, x: T", .out = "product: T",
+    {"_MatMulGeluGrad", .flags = OP_OWN, .in = "a: T, b: T, x: T", .out = "product: T",
      .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half}; columns: int >= 1",
      .shape = matmul_shape},
     /* x = a * b and a bias, and its GELU (the same form): the same. */
-    {"_MatMulGelu", .in = "a: T, b: T, bias: T", .out = "y: T, x: T",
+    {"_MatMulGelu", .flags = OP_OWN, .in = "a: T, b: T, bias: T", .out = "y: T, x: T",
      .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half}; columns: int >= 1",
      .shape = gelu_shape},
     /* a * b and a bias, as `shape`, added to onto: the same. */
-    {"_MatMulOnto", .in = "a: T, b: T, bias: T, onto: T", .out = "sum: T",
+    {"_MatMulOnto", .flags = OP_OWN, .in = "a: T, b: T, bias: T, onto: T", .out = "sum: T",
      .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half, float}; shape: shape",
      .shape = onto_shape},
 };

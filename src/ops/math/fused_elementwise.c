@@ -2,9 +2,13 @@
  *
  * The program runs over blocks of BLOCK elements; what its steps leave behind stays in the first-level cache, and close
  * together: of a tensor of a few elements it is a few lines. Each step is the very loop that the op alone would run, so
- * results are the same to the bit. */
+ * results are the same to the bit.
+ *
+ * The rewrite goes by the shapes that a graph tells of, and a graph may lie: a variable may have another shape than its
+ * handle says. So a scalar may stand where the values of a vector are read: it is spread there. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "graph/shape_fn.h"
@@ -64,7 +68,7 @@ struct chain_run {
 static void run_blocks(void *arg, int64_t begin, int64_t end) {
   struct chain_run *r = arg;
   const struct fused_chain *c = r->c;
-  _Alignas(64) char temps[(MAX_STEPS - 1) * BLOCK * sizeof(double)];
+  _Alignas(64) char temps[(MAX_STEPS - 1) * BLOCK * sizeof(double)], spread[BLOCK * sizeof(double)];
   size_t apart = ((size_t)MIN(BLOCK, end - begin) * c->size + 63) & ~(size_t)63;
   for (int64_t at = begin; at < end; at += BLOCK) {
     int64_t n = MIN(BLOCK, end - at);
@@ -78,6 +82,10 @@ static void run_blocks(void *arg, int64_t begin, int64_t end) {
         int o = k ? s->b : s->a;
         scalar[k] = o < c->n_in && r->scalar[o];
         operand[k] = o >= c->n_in ? temps + (size_t)(o - c->n_in) * apart : r->in[o] + (scalar[k] ? 0 : offset);
+      }
+      if (UNLIKELY(scalar[0] && scalar[s->binary])) {
+        for (int64_t j = 0; j < n; j++) memcpy(spread + (size_t)j * c->size, operand[s->binary], c->size);
+        operand[s->binary] = spread;
       }
       if (!s->binary) {
         unary_loop_run(&s->one, to, operand[0], n);
@@ -136,6 +144,7 @@ static const struct op_row rows[] = {
      .in = "inputs: N * T",
      .out = "output: T",
      .attrs = "N: int >= 1; T: {half, bfloat16, float, double}; ops: list(string) >= 1; a: list(int); b: list(int)",
+     .flags = OP_OWN,
      .shape = chain_shape,
      .kernels =
          (const struct kernel_def[]){

@@ -62,5 +62,6 @@ struct byte_line byte_line_of(float least, float most) {
   double from_lo = -128.0 - lo / (double)scale, from_hi = 127.0 - hi / (double)scale;
   double error_lo = 128.0 + fabs(lo / (double)scale), error_hi = 127.0 + fabs(hi / (double)scale);
   double z = error_lo < error_hi ? from_lo : from_hi;
+  if (isnan(z)) z = 0; /* values without an end */
   return (struct byte_line){scale, inverse, z <= -128 ? -128 : z >= 127 ? 127 : (int32_t)round(z)};
 }

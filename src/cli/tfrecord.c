@@ -1,8 +1,9 @@
 /* `shoal tfrecord cat|count|verify|make`: files of records (TFRecord), plain or packed by gzip or zlib.
  *
  * A damaged record ends the file it is in, with an error that names file and offset, and the exit code is that of a
- * failure; --skip_corrupt goes on behind it instead, and says at the end of the file how many there were. A file that
- * cannot be unpacked any further has nothing behind. Offsets are those of the unpacked stream. */
+ * failure; `verify` names every one of them (the first MOST_TOLD of a file) and fails at its end. --skip_corrupt goes
+ * on behind damage instead, and says at the end of the file how many there were. A file that cannot be unpacked any
+ * further has nothing behind. Offsets are those of the unpacked stream. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,10 +22,15 @@
 
 /* ---- what to do with a record ---- */
 
+enum { MOST_TOLD = 20 }; /* damaged records of a file, each by a line */
+
+enum at_damage { END_THERE, SKIP, TELL };
+
 struct records {
   const char *path;
-  uint64_t sound, bytes, damaged, skipped;
+  uint64_t sound, bytes, damaged;
   int64_t limit; /* of records that are printed; 0: none */
+  enum at_damage at_damage;
 };
 
 typedef void visit(struct records *r, uint64_t offset, const struct text *record);
@@ -76,20 +82,19 @@ static shoal_status packing_of(const char *name, const char *path, enum record_c
 /* Reads on behind a damaged record. False when the file ends with it. */
 static bool go_on(struct records *r, struct record_reader *reader, shoal_status why) {
   uint64_t skipped = 0;
-  shoal_status_free(why);
+  if (r->at_damage == TELL && r->damaged < MOST_TOLD) report(status_prefix(why, "%s: ", r->path));
+  else shoal_status_free(why);
   r->damaged++;
-  bool more = record_skip(reader, &skipped);
-  r->skipped += skipped;
-  return more;
+  return record_skip(reader, &skipped);
 }
 
-static shoal_status read_all(struct records *r, struct record_reader *reader, visit *to, bool skip_corrupt) {
+static shoal_status read_all(struct records *r, struct record_reader *reader, visit *to) {
   struct text record = {0};
   shoal_status s = NULL;
   while (!s && !(r->limit && r->sound >= (uint64_t)r->limit)) {
     uint64_t offset = reader->offset;
     s = record_read(reader, &record);
-    if (skip_corrupt && shoal_status_code(s) == SHOAL_DATA_LOSS && reader->fault != RECORD_BAD_STREAM) {
+    if (r->at_damage && shoal_status_code(s) == SHOAL_DATA_LOSS && reader->fault != RECORD_BAD_STREAM) {
       bool more = go_on(r, reader, s);
       s = NULL;
       if (!more) break;
@@ -106,12 +111,12 @@ static shoal_status read_all(struct records *r, struct record_reader *reader, vi
   return NULL;
 }
 
-static shoal_status read_file(struct records *r, const char *packing, visit *to, bool skip_corrupt) {
+static shoal_status read_file(struct records *r, const char *packing, visit *to) {
   enum record_compression c;
   struct record_reader reader;
   TRY(packing_of(packing, r->path, &c));
   TRY(record_reader_open(&reader, r->path, c));
-  shoal_status s = read_all(r, &reader, to, skip_corrupt);
+  shoal_status s = read_all(r, &reader, to);
   record_reader_close(&reader);
   return s;
 }
@@ -120,6 +125,7 @@ struct record_reading {
   const char *usage;
   visit *to;
   void (*end)(const struct records *r); /* what is said of a file that was read */
+  enum at_damage at_damage;
 };
 
 static void say_count(const struct records *r) { printf("%" PRIu64 " %s\n", r->sound, r->path); }
@@ -146,14 +152,15 @@ static int read_files(const struct record_reading *what, int argc, char **argv) 
   }
   code = EXIT_OK;
   for (int i = 1; i < argc; i++) {
-    struct records r = {.path = argv[i], .limit = limit};
-    shoal_status s = read_file(&r, packing, what->to, skip_corrupt);
+    struct records r = {.path = argv[i], .limit = limit, .at_damage = skip_corrupt ? SKIP : what->at_damage};
+    shoal_status s = read_file(&r, packing, what->to);
     if (s) code = report(s);
     else if (what->end) what->end(&r);
     fflush(stdout);
     if (r.damaged)
-      fprintf(stderr, "shoal: %s: %" PRIu64 " damaged record%s skipped\n", r.path, r.damaged,
-              r.damaged == 1 ? "" : "s");
+      fprintf(stderr, "shoal: %s: %" PRIu64 " damaged record%s%s\n", r.path, r.damaged, r.damaged == 1 ? "" : "s",
+              skip_corrupt ? " skipped" : "");
+    if (r.damaged && r.at_damage == TELL) code = EXIT_FAILED;
   }
   return code;
 }
@@ -171,7 +178,7 @@ static int count_main(int argc, char **argv) {
 
 static int verify_main(int argc, char **argv) {
   static const struct record_reading what = {"shoal tfrecord verify [--skip_corrupt] FILE...", print_nothing,
-                                             say_sound};
+                                             say_sound, TELL};
   return read_files(&what, argc, argv);
 }
 

@@ -133,6 +133,16 @@ def test_damage(path):
     write(path, records)
     damaged(path, 13), damaged(path, 73)
     assert command("cat", "--skip_corrupt", path)[1] == f"shoal: {path}: 2 damaged records skipped\n"
+    out, err = command("verify", path, code=1)  # names them all, and says what is sound
+    assert out == f"{path}: 4 records, 16 bytes\n", out
+    told = [f"shoal: DATA_LOSS: {path}: corrupted record at {at}" for at in (0, 60)]
+    assert err.splitlines() == [*told, f"shoal: {path}: 2 damaged records"], err
+    write(path, [b"%04d" % i for i in range(200)])
+    for i in range(100):
+        damaged(path, 40 * i + 13)
+    out, err = command("verify", path, code=1)
+    assert out == f"{path}: 100 records, 400 bytes\n" and len(err.splitlines()) == 21, (out, err)
+    assert err.endswith(f"shoal: {path}: 100 damaged records\n"), err
     write(path, records)
     os.truncate(path, 20 * 6 - 3)
     assert f"{path}: truncated record at 100" in command("verify", path, code=1)[1]

@@ -68,6 +68,19 @@ static inline void print_step(const struct steps *s, int64_t step, const float *
          (double)value[2], took / (double)steps * 1e3, (double)(s->consumed * steps) / took, s->unit, peak_memory());
 }
 
+/* Who asks a trained model (--steps=0) of a folder where there is none has mistyped it: an untrained one would answer.
+ */
+static inline void check_trained(const struct steps *s, const shoal_scaffold *scaffold) {
+  if (s->last || !s->checkpoint_dir || (scaffold && scaffold->init_fn)) return;
+  char *checkpoint = shoal_latest_checkpoint(s->checkpoint_dir);
+  if (!checkpoint) {
+    fprintf(stderr, "%s: there is no checkpoint in %s, and --steps=0 trains nothing\n", program_name,
+            s->checkpoint_dir);
+    exit(1);
+  }
+  free(checkpoint);
+}
+
 /* The step that has just been run. A session that was made anew, after a task was lost, goes on where its model is. */
 static inline int64_t step_after(const shoal_created *now, const shoal_session **session, int64_t step) {
   if (now->session == *session) return step + 1;
@@ -80,6 +93,7 @@ static inline int64_t step_after(const shoal_created *now, const shoal_session *
 static inline shoal_status run_steps(shoal_graph *g, const struct steps *s, const struct watched *w, shoal_op *train,
                                      shoal_hook feed, const shoal_scaffold *scaffold,
                                      void (*at_end)(shoal_session *session, void *arg), void *arg) {
+  check_trained(s, scaffold);
   shoal_hook hooks[] = {feed, shoal_nan_tensor_hook(w->loss, true), no_feed()};
   if (s->trace_dir) hooks[2] = shoal_profiler_hook(5, 0, s->trace_dir);
   shoal_progress progress = {.every_secs = 1e8}; /* says what was restored and saved; lines are our own */

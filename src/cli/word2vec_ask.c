@@ -35,16 +35,18 @@ static bool find_words(const struct word2vec_asking *a, char **words, size_t n, 
   return all;
 }
 
+static bool is_question(const struct word2vec_question *q, size_t n) {
+  if (n >= q->least && n <= q->most) return true;
+  fprintf(stderr, "shoal: word2vec %s: a question has %zu word%s; usage: %s\n", q->action, q->least,
+          q->least == 1 ? " or more" : "s", q->usage);
+  return false;
+}
+
 /* Prints the answer; false: there is none. */
 static bool answer(const struct word2vec_asking *a, char **words, size_t n) {
   size_t ids[MOST_WORDS];
   float signs[MOST_WORDS];
-  if (n < a->what->least || n > a->what->most) {
-    fprintf(stderr, "shoal: word2vec %s: a question has %zu word%s; usage: %s\n", a->what->action, a->what->least,
-            a->what->least == 1 ? " or more" : "s", a->what->usage);
-    return false;
-  }
-  if (!find_words(a, words, n, ids)) return false;
+  if (!is_question(a->what, n) || !find_words(a, words, n, ids)) return false;
   for (size_t i = 0; i < n; i++) signs[i] = a->what->signs[i] != 0 ? a->what->signs[i] : 1;
   size_t found = vectors_near(&a->vectors, ids, signs, n, a->found, a->top);
   for (size_t i = 0; i < found; i++)
@@ -90,6 +92,7 @@ static int ask(const struct word2vec_question *what, int argc, char **argv) {
     fprintf(stderr, "shoal: word2vec %s: --vectors is missing; usage: %s\n", what->action, what->usage);
     return EXIT_USAGE;
   }
+  if (argc > 1 && !is_question(what, (size_t)argc - 1)) return EXIT_USAGE;
   enum vectors_format format = !binary ? VECTORS_GUESS : strcmp(binary, "0") != 0 ? VECTORS_BINARY : VECTORS_TEXT;
   shoal_status s = vectors_read(&a.vectors, path, format);
   if (s) return report(s);

@@ -51,6 +51,14 @@ def test_learns():
         assert accuracy(again) == found and re.search(r"20261118 -> \d{4}-\d\d-\d\d\n", again), again
 
 
+def test_asks_no_untrained_model():
+    with tempfile.TemporaryDirectory() as folder:
+        p = subprocess.run([*PROGRAM, "--steps=0", f"--checkpoint_dir={folder}/mistyped", "--ask=20261118"],
+                           capture_output=True, text=True, timeout=120)
+        assert p.returncode == 1 and "there is no checkpoint in" in p.stderr and not p.stdout, p
+        assert not os.path.exists(f"{folder}/mistyped")
+
+
 def test_wherever_it_runs():
     with tempfile.TemporaryDirectory() as folder:
         def run(name, *more, command=None):

@@ -10,7 +10,7 @@
 #include "saved_model/meta.h"
 #include "serving/json_examples.h"
 #include "serving/json_tensor.h"
-#include "tensor/summarize.h"
+#include "tensor/numpy_text.h"
 
 /* ---- show ---- */
 
@@ -269,13 +269,10 @@ static shoal_status keep(const struct model_outputs *o, const char *key, const s
 }
 
 static shoal_status print_output(const struct model_outputs *o, const char *key, const shoal_tensor *t) {
-  enum { EDGE = 500 }; /* elements from both ends of a dimension */
-  struct text text = {0}, shown = {0};
-  tensor_summarize(&t->t, EDGE, true, &text);
-  text_add_shown(&shown, text_cstr(&text), text.n, true);
-  printf("Result for output key %s:\n%s\n", key, text_cstr(&shown));
+  struct text text = {0};
+  numpy_print(&t->t, &text);
+  printf("Result for output key %s:\n%s\n", key, text_cstr(&text));
   text_release(&text);
-  text_release(&shown);
   return keep(o, key, t);
 }
 

@@ -303,6 +303,54 @@ def test_keys_that_are_no_parameters(folder):
         assert sorted(meta.signature_def["times"].inputs) == ["in", "words"] and not meta.HasField("object_graph_def")
 
 
+def printed_arrays():
+    """Arrays of every kind that NumPy prints in a way of its own."""
+    rng = np.random.default_rng(1)
+    floats = np.float32, np.float64, np.float16
+    for t in floats:
+        for scale in 1e-4, 1, 1e3, 1e6:
+            with np.errstate(over="ignore"):
+                yield (rng.normal(size=(3, 7)) * scale).astype(t)
+        yield (rng.integers(-99, 99, (2, 2, 3)) / 8).astype(t)
+        with np.errstate(over="ignore"):
+            yield (10.0 ** rng.uniform(-40, 38, 9)).astype(t)
+        yield np.array([np.nan, 1, -np.inf], t)
+        for v in 0, -0.0, 0.1, 1e-4, 9e-5, 123456789, 1e15, 1e16, np.nan, -np.inf:
+            with np.errstate(over="ignore"):
+                yield np.array(v, t)
+                yield np.array([v, 1], t)
+    for t in np.int8, np.uint8, np.int32, np.int64, np.uint64:
+        yield np.array([np.iinfo(t).min, np.iinfo(t).max, 0], t)
+        yield np.array(np.iinfo(t).max, t)
+        yield rng.integers(0, 100, (3, 40)).astype(t)
+    yield from (np.array(True), np.array([True, False]), np.zeros((2, 50), bool))
+    yield from (np.array(b"a'b\"\n\x00\xff\\"), np.array([b"it's", b"\xe4\xb8\xad", b"", b'"', b"x" * 100], object))
+    yield np.array([b"w%d" % i for i in range(2000)], object)
+    for t in np.complex64, np.complex128:
+        yield from (np.array(1 + 2j, t), np.array(-2j, t), np.array([1, 2j, complex(np.nan, 1), 1e9], t))
+        yield (rng.normal(size=(3, 4)) - 1j * rng.normal(size=(3, 4))).astype(t)
+    yield from (np.zeros(0), np.zeros((3, 0), np.int32))
+    for shape in (1000,), (1001,), (20, 60), (7, 8, 20), (2, 2, 2, 200), (6, 6, 6, 6):
+        yield rng.normal(size=shape).astype(np.float32)
+        yield rng.integers(-10 ** 6, 10 ** 6, shape)
+    yield np.array([[1e-10, 1e10], [3, np.nan]], tf.bfloat16.as_numpy_dtype)
+
+
+@in_folder
+def test_printed(folder):
+    """What `run` prints is to the letter what saved_model_cli prints, which is NumPy's."""
+    path = os.path.join(folder, "m")
+    with tf.Graph().as_default(), tf.compat.v1.Session() as s:
+        x = tf.compat.v1.placeholder(tf.float32, [], "x")
+        made = {f"y{i:03}": tf.constant(a) for i, a in enumerate(printed_arrays())}
+        tf.compat.v1.saved_model.simple_save(s, path, {"x": x}, made)
+    asked = "run", f"--dir={path}", "--tag_set=serve", "--signature_def=serving_default", "--input_exprs=x=1.0"
+    a, b = (text.split("Result for output key ")[1:] for text in (saved_model(*asked), theirs(*asked)))
+    assert len(a) == len(b) == len(made)
+    for got, want in zip(a, b):
+        assert got == want, (got, want)
+
+
 @in_folder
 def test_show(folder):
     """Line by line what saved_model_cli prints; all of it but ops and functions."""

@@ -160,9 +160,67 @@ static void losses_by_rows(void **state) {
   shoal_tensor_unref(rows[1]);
 }
 
+/* Infinite numbers go into sums as they do on the CPU, and what is no number stays none. Element 0 of x is multiplied
+ * by numbers of either sign, and element 1 by both kinds of infinity. */
+static void infinities(void **state) {
+  enum { ROWS = 21, IN = 9, OUT = 6 };
+  shoal_tensor *made[2][2];
+  for (int d = 0; d < 2; d++) {
+    shoal_graph *g = shoal_graph_new();
+    shoal_session *s;
+    seed = 11;
+    shoal_tensor *x = numbers(SHOAL_FLOAT32, ROWS, IN, 0), *dy = numbers(SHOAL_FLOAT32, ROWS, OUT, 0);
+    float *at = shoal_tensor_data(x), *back = shoal_tensor_data(dy);
+    at[3 * IN] = INFINITY;
+    at[4 * IN + 1] = INFINITY;
+    at[5 * IN + 1] = -INFINITY;
+    at[6 * IN + 2] = NAN;
+    for (int i = 0; i < OUT; i++) {
+      back[3 * OUT + i] = i % 2 ? 1 : -0.3f; /* 1 has no low part */
+      back[4 * OUT + i] = back[5 * OUT + i] = 0.7f;
+    }
+    back[7 * OUT + 5] = -INFINITY; /* in every sum of the last column */
+    shoal_push_device(g, devices[d]);
+    shoal_var vars[] = {shoal_variable(g, "w", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SHAPE(IN, OUT))),
+                        shoal_variable(g, "b", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SHAPE(OUT)))};
+    shoal_out values = constant_of(g, x), by = constant_of(g, dy);
+    shoal_builder *sums = shoal_build(g, "BiasAddGrad", NULL), *product = shoal_build(g, "MatMul", NULL);
+    shoal_build_input(sums, by);
+    shoal_build_input(product, values);
+    shoal_build_input(product, by);
+    shoal_build_bool(product, "transpose_a", true);
+    shoal_gradient grads[] = {{.values = shoal_build_end_out(product)}, {.values = shoal_build_end_out(sums)}};
+    shoal_op *train = shoal_apply_gradients(g, shoal_sgd(1), vars, grads, 2, (shoal_var){0});
+    shoal_op *init = shoal_initialize(g);
+    shoal_pop_device(g);
+    ASSERT_OK(shoal_graph_error(g));
+    ASSERT_OK(shoal_session_open(
+        g, SHOAL_OPTIONS(shoal_session_options, .rewrites_off = d ? "fold" : "all", .allow_soft_placement = true), &s));
+    ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
+    ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, train));
+    for (int i = 0; i < 2; i++)
+      ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(vars[i].value, &made[d][i]), NULL));
+    struct model m = {.s = s, .train = train};
+    assert_int_equal(consists_of(&m, "= _DenseGrads("), d);
+    ASSERT_OK(shoal_session_close(s));
+    shoal_graph_free(g);
+  }
+  for (int i = 0; i < 2; i++) {
+    const float *want = shoal_tensor_const_data(made[0][i]), *have = shoal_tensor_const_data(made[1][i]);
+    if (i == 0) assert_true(isinf(want[0]) && isinf(want[1]) && isnan(want[OUT]) && isnan(want[2 * OUT]));
+    for (int64_t k = 0; k < shoal_tensor_elements(made[0][i]); k++)
+      if (isfinite(want[k]) ? !(fabsf(want[k] - have[k]) <= 4e-3f * (1 + fabsf(want[k])))
+          : isnan(want[k])  ? !isnan(have[k])
+                            : want[k] != have[k])
+        fail_msg("%s: element %d is %g, not %g", i ? "sums" : "products", (int)k, (double)have[k], (double)want[k]);
+    shoal_tensor_unref(made[0][i]);
+    shoal_tensor_unref(made[1][i]);
+  }
+}
+
 int main(void) {
   if (!gpu_here()) return 1;
   const struct CMUnitTest tests[] = {cmocka_unit_test(descent), cmocka_unit_test(adam),
-                                     cmocka_unit_test(losses_by_rows)};
+                                     cmocka_unit_test(losses_by_rows), cmocka_unit_test(infinities)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

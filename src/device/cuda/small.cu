@@ -29,8 +29,8 @@ static_assert(sizeof(small_products) <= 4000, "what a kernel is given has room")
 
 /* ---- products ---- */
 
-/* v is high + low, to 21 bits behind the point: the card reads the upper 10 of each. (What is infinite becomes no
- * number.) */
+/* v is high + low, to 21 bits behind the point: the card reads the upper 10 of each. What is infinite, or no number,
+ * makes no number in every product that it is in: see put_sum. */
 __device__ inline void split(float v, uint32_t &high, uint32_t &low) {
   high = __float_as_uint(v) & 0xffffe000u;
   low = __float_as_uint(v - __uint_as_float(high));
@@ -120,6 +120,20 @@ __device__ inline void put(const small_product &p, int row, int column, float v)
   }
 }
 
+/* Of one element, by single multiplications: as they come on the CPU where something is infinite. */
+__device__ float sum_plainly(const small_product &p, int row, int column) {
+  float v = 0;
+  for (int k = 0; k < p.k; k++)
+    v += (row < p.m ? p.a[row * p.a_row + k * p.a_col] : 1) * p.b[column * p.b_col + k * p.b_row];
+  return v;
+}
+
+/* Parts of an infinite number are no numbers, so where none came out it is made once more. */
+__device__ inline void put_sum(const small_product &p, int row, int column, float v) {
+  bool wanted = column < p.n && (row < p.m || (row == p.m && p.sums));
+  put(p, row, column, wanted && v != v ? sum_plainly(p, row, column) : v);
+}
+
 /* The last one that begins at this block or before. */
 __device__ inline int item_of(const small_products &m) {
   int i = m.n_items - 1;
@@ -141,7 +155,7 @@ template <int N> __device__ inline void make_tile(const small_products &m) {
     int i = e / WARP, lane = e % WARP;
     float v = 0;
     for (int w = 0; w < blockDim.x / WARP; w++) v += parts[w][i][lane];
-    put(p, row + lane / 4 + i % 4 / 2 * 8, column + i / 4 * 8 + lane % 4 * 2 + i % 2, v);
+    put_sum(p, row + lane / 4 + i % 4 / 2 * 8, column + i / 4 * 8 + lane % 4 * 2 + i % 2, v);
   }
 }
 

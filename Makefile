@@ -42,7 +42,7 @@ demo-serve: product ## the same to its end: exported, served, and asked by REST 
 .PHONY: test test-soft check fuzzers races
 test: need-tensorflow all fuzzers races ## everything: units, TensorFlow side by side, clusters, fuzzing for seconds
 	@tools/python.sh tests/run.py --build $(BUILD) --fuzz-seconds $(FUZZ_SECONDS) --fuzz-seed 1 --again
-test-soft: need-tensorflow all ## every test of clusters and faults on the soft device: what `make test` has of them, and the long ones
+test-soft: need-tensorflow all fuzzers races ## every test of clusters and faults on the soft device, and all op cases there under sanitizers
 	@tools/python.sh tests/run.py --build $(BUILD) --again soft
 fuzzers:
 	@if command -v clang >/dev/null; then $(MAKE) --no-print-directory build-fuzz/build.ninja && ninja -C build-fuzz $@ soft_device; \

@@ -14,24 +14,26 @@ shown only when something failed. Kinds, all by default:
            for it says why (`# not on the soft device: REASON`), one of which a part is enough says which
            (`# on the soft device: NAME | NAME`). Of long ones some part is run (`# long on the soft device; in short: NAME |
            NAME`), and all by `make test-soft`, which asks for this kind alone: `make test` must end within 40 minutes on
-           two cores. And, twice, the op harness,
-           units of devices, and what says so (`# under sanitizers: NAME | NAME`, or `all`), on the soft device: in the
+           two cores. And, twice, the op harness (in `make test` one case of each row of its tables under the first, of
+           each op under the second; all by `make test-soft`), units of devices, and what says so (`# under sanitizers: NAME | NAME`, or `all`), on the soft device: in the
            build of the fuzz targets, under Address- and UndefinedBehaviorSanitizer, and in build-tsan, under
            ThreadSanitizer. What a sanitizer reports in any process that a test starts is a failure of the test,
            whatever that makes of it
   fuzz     build-fuzz/fuzz/*_fuzz, each for --fuzz-seconds from its corpus in tests/fuzz/corpus/NAME; with --fuzz-seed the
            same inputs each time, so that a failure is a change's and not chance's
 
-With --again a program that failed beside others is run once more when all is done, alone; what fails then has failed. One
+With --again a program that failed beside others is run once more when all is done, alone and not forked; what fails then has failed. One
 that passes counts, and the last lines name it: something in it, or in what it tests, rests on chance, and wants looking for.
 What a sanitizer reported has failed, whether it comes again or not.
 
-A Python test that needs TensorFlow says so with a line `# needs: tensorflow`; without it the file counts as one skipped.
+A Python test that needs TensorFlow says so with a line `# needs: tensorflow`; without it the file counts as one skipped. It
+is forked from a process that has TensorFlow in it already (forked.py), unless it says why not (`# not forked: REASON`).
 """
 import argparse
 import concurrent.futures
 import glob
 import importlib.util
+import itertools
 import os
 import platform
 import re
@@ -40,6 +42,8 @@ import sys
 import tempfile
 import threading
 import time
+
+import forked
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KINDS = ["unit", "interop", "cluster", "chaos", "soft", "fuzz"]
@@ -55,6 +59,8 @@ class Job:
         self.missing = missing  # why it is skipped, where there is no command
         self.timeout = TIMEOUT[kind] + seconds
         self.exclusive = exclusive  # uses all cores by itself
+        self.forked = False  # from a process with TensorFlow, where there is one
+        self.plain_layout = False  # of its addresses, and of those of the processes it starts
         self.watched = None  # by a sanitizer: the variable with its options, and those
         self.first = False  # of those that run side by side: the longest, so that none is left alone at the end
 
@@ -101,21 +107,41 @@ def run(job):
         return result
 
 
+forks = forked.Forks({**os.environ, **NO_CARDS})
+numbers = itertools.count()
+
+
+def start_program(job, out, err, env):
+    """(the process, how to wait for its exit code and processor time)."""
+    env = {**os.environ, **NO_CARDS, **job.env, **env}
+    if job.forked and forks.socket():
+        env.update(SHOAL_FORKS=forks.socket(), SHOAL_TEST=f"{next(numbers)}")
+        layout = forked.layout() | (forked.PLAIN if job.plain_layout else 0)
+        p = forked.ask(job.command, out, err, env, ROOT, layout)
+        return p, lambda: (p.wait(), p.worked)
+    command = [*(plain_layout() if job.plain_layout else []), *job.command]
+    p = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, cwd=ROOT, env=env, start_new_session=True)
+
+    def wait():
+        _, status, usage = os.wait4(p.pid, 0)
+        p.returncode = os.waitstatus_to_exitcode(status)
+        return p.returncode, usage.ru_utime + usage.ru_stime
+    return p, wait
+
+
 def run_program(job, env):
     """(exit code, standard output, standard error, processor time)."""
     with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
-        p = subprocess.Popen(job.command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, cwd=ROOT,
-                             env={**os.environ, **NO_CARDS, **job.env, **env}, start_new_session=True)
+        p, wait = start_program(job, out, err, env)
         timer = threading.Timer(job.timeout, lambda: os.killpg(p.pid, 9))
         timer.start()
-        _, status, usage = os.wait4(p.pid, 0)
+        code, worked = wait()
         timer.cancel()
-        p.returncode = os.waitstatus_to_exitcode(status)
         texts = []
         for f in (out, err):
             f.seek(0)
             texts.append(f.read())
-        return p.returncode, *texts, usage.ru_utime + usage.ru_stime
+        return code, *texts, worked
 
 
 def run_once(job, env):
@@ -138,17 +164,20 @@ def run_once(job, env):
 
 def python_job(kind, path, have_tensorflow, arguments=()):
     with open(path) as f:
-        needs = re.search(r"^# needs: tensorflow", f.read(), re.M)
-    name = os.path.relpath(path, ROOT)
-    return Job(kind, name, None if needs and not have_tensorflow else [sys.executable, path, *arguments])
+        text = f.read()
+    needs = re.search(r"^# needs: tensorflow", text, re.M)
+    job = Job(kind, os.path.relpath(path, ROOT), None if needs and not have_tensorflow else [sys.executable, path, *arguments])
+    job.forked = needs and not re.search(r"^# not forked: ", text, re.M)
+    return job
 
 
 # Where the soft device is watched: the build, its sanitizer's options, why it may not be there. (ThreadSanitizer's own search
 # for deadlocks ends with 64 locks in one hand, and joined updates lock each variable; `make asan` checks the order of locks.)
+# And which op cases are run where not all are wanted: what is wrong with memory is so in one shape, races are of an op.
 WATCHED = [
-    ("build-fuzz", ("ASAN_OPTIONS", ""), "there is no such build, for want of clang: make deps"),
+    ("build-fuzz", ("ASAN_OPTIONS", ""), "--one=row", "there is no such build, for want of clang: make deps"),
     ("build-tsan", ("TSAN_OPTIONS", f"suppressions={ROOT}/tools/tsan.supp history_size=4 detect_deadlocks=0"),
-     "there is no such build: make test"),
+     "--one=op", "there is no such build: make test"),
 ]
 
 
@@ -195,11 +224,11 @@ def under_sanitizers():
             yield path, [] if said[1] == "all" else said[1].split(" | ")
 
 
-def watched_jobs(have_tensorflow):
+def watched_jobs(have_tensorflow, long=True):
     """The programs for the soft device that builds with sanitizers have, and the tests that start their servers or load
     them. ThreadSanitizer's is not for loading into Python: ops are sent to a server."""
     jobs = []
-    for name, watched, missing in WATCHED:
+    for name, watched, part, missing in WATCHED:
         build = os.path.join(ROOT, name)
         units = os.path.join(build, "soft_units.txt")
         if not os.path.exists(os.path.join(build, "shoal")) or not os.path.exists(units):
@@ -209,7 +238,7 @@ def watched_jobs(have_tensorflow):
             of = [Job("soft", unit, [os.path.join(build, "tests", unit)], {"CMOCKA_MESSAGE_OUTPUT": "TAP"})
                   for unit in f.read().split()]
         tests = [python_job("soft", path, have_tensorflow, names) for path, names in
-                 [(os.path.join(ROOT, "tests/interop/soft_device_test.py"), []), *under_sanitizers()]]
+                 [(os.path.join(ROOT, "tests/interop/soft_device_test.py"), [] if long else [part]), *under_sanitizers()]]
         tests[0].first = True  # the op harness
         for job in tests:
             job.env["SHOAL_SOFT_GPUS"] = "1"
@@ -219,8 +248,8 @@ def watched_jobs(have_tensorflow):
             job.env = {**job.env, "SHOAL_BUILD": build}
             if name != "build-tsan":
                 job.env["SHOAL_LIBRARY"] = os.path.join(build, "libshoal.so")
-            elif job.command:
-                job.command = [*plain_layout(), *job.command]
+            else:
+                job.plain_layout = True
         jobs += of + tests
     return jobs
 
@@ -246,8 +275,9 @@ def collect(kinds, build, fuzz_seconds, fuzz_seed, emulator):
             jobs += [python_job("unit", p, have_tensorflow) for p in sorted(glob.glob(f"{ROOT}/tests/unit/*_test.py"))]
     if "soft" in kinds:
         paths = [p for kind in ("cluster", "chaos") for p in sorted(glob.glob(f"{ROOT}/tests/{kind}/*_test.py"))]
-        jobs += filter(None, (soft_job(p, have_tensorflow, long=kinds == ["soft"]) for p in paths))
-        jobs += watched_jobs(have_tensorflow)
+        long = kinds == ["soft"]
+        jobs += filter(None, (soft_job(p, have_tensorflow, long) for p in paths))
+        jobs += watched_jobs(have_tensorflow, long)
     if "fuzz" in kinds:
         targets = sorted(glob.glob(f"{ROOT}/build-fuzz/fuzz/*_fuzz"))
         if not targets:
@@ -289,7 +319,11 @@ def main():
     jobs = [j for j in jobs if not args.only or re.search(args.only, j.name)]
     for j in jobs:
         j.timeout *= args.patience
-    sys.exit(run_all(jobs, args.j, args.again))
+    try:
+        code = run_all(jobs, args.j, args.again)
+    finally:
+        forks.end()
+    sys.exit(code)
 
 
 class Summary:
@@ -347,6 +381,7 @@ def run_all(jobs, at_once, again):
             done(running[f], f.result())
     for job in doubtful:
         print(f"once more, alone: {job.name}", flush=True)
+        job.forked = False
         result = run(job)
         summary.tell(job, result)
         summary.count(job, result)

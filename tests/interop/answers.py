@@ -84,6 +84,14 @@ def given(question):
     return question
 
 
+def nothing(question):
+    """Is there nothing to ask: no gradient, say?"""
+    try:
+        return question() is None
+    except Failure:
+        return False
+
+
 class Keeper:
     """Of one file, for the child of a harness that runs it. One that goes on after a crash says how many came before."""
 

@@ -10,11 +10,14 @@ The cases are tables in ops/FAMILY.py; cases.py says how they are written, oracl
 file runs in a child forked after TensorFlow's import, which costs seconds; a child that crashes or hangs costs one case,
 and the next child goes on after it. Output is TAP, as of all tests of this tree.
 
-  python harness.py [--mode=MODE ...] [--only=REGEX] [--keep | --replay] [-j N] [-v] [ops/FILE.py ...]
+  python harness.py [--mode=MODE ...] [--only=REGEX] [--one=row|op] [--keep | --replay] [-j N] [-v] [ops/FILE.py ...]
 
 TensorFlow takes nine tenths of the time. With --keep its answers are kept (answers.py); with --replay they are taken from
 there, and this process has no TensorFlow in it: for comparing and gradients once more, elsewhere. Files of which there is
 no answer, or one of another time, are asked for first, by a process of their own.
+
+What was kept can be asked in part, where a sanitizer makes each case ten times as long: --one=row, of cases that differ in
+their dtype alone, one; --one=op, of all cases of an op, one; and of their gradients one.
 """
 import argparse
 import glob
@@ -28,6 +31,7 @@ import subprocess
 import sys
 import time
 import traceback
+import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -88,6 +92,23 @@ def asked(path, modes):
             yield mode, case.name, lambda mode=mode, case=case: ask[mode](case)
 
 
+DTYPE = re.compile(r" (bfloat16|float(16|32|64)|u?int(8|16|32|64)|complex(64|128)|bool|string)\b")
+
+
+def one_of(what, name):
+    """Of which cases this is one: those of a row, that differ in their dtype, or those of an op, where it is of one."""
+    return name.split()[0] if what == "op" and name[0].isupper() else DTYPE.sub("", name, 1)
+
+
+def chosen(todo, what):
+    """Of the cases of each row, or op, one of each mode: not the first, so that all dtypes have their turn."""
+    groups = {}
+    for mode, name, question in todo:
+        if not answers.nothing(question):
+            groups.setdefault((mode, one_of(what, name)), []).append((mode, name, question))
+    return [cases[zlib.crc32(name.encode()) % len(cases)] for (_, name), cases in groups.items()]
+
+
 def judge(question, modes):
     """What came of it, in a word and a few more."""
     if question is None:
@@ -127,6 +148,8 @@ def run_child(path, args, first, pipe):
         keeper = answers.Keeper(path, first) if args.keep else None
         todo = answers.kept(path, args.mode) if args.replay else asked(path, args.mode)
         todo = [t for t in todo if not args.only or re.search(args.only, t[1])]
+        if args.one:
+            todo = chosen(todo, args.one)
     except Exception:
         say(n=first, name="load", result="fail", text=traceback.format_exc())
         os._exit(0)
@@ -215,12 +238,15 @@ def main():
     parser.add_argument("--only")
     parser.add_argument("--keep", action="store_true", help="what TensorFlow answers: comparing and gradients, all cases")
     parser.add_argument("--replay", action="store_true", help="what was kept, without TensorFlow")
+    parser.add_argument("--one", choices=["row", "op"], help="of what was kept: one case of each, in turn of another dtype")
     parser.add_argument("-j", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("-v", action="store_true", help="show what passes too")
     args = parser.parse_args()
     args.mode = args.mode or ["compare", "grad"]
     if args.keep and (args.only or args.replay or args.mode not in (["compare", "grad"], ["oracle"])):
         parser.error("what is kept is of all cases of a file, and both of comparing and gradients")
+    if args.one and not args.replay:
+        parser.error("--one is for what was kept: --replay")
     waiting = sorted(args.files or glob.glob(os.path.join(HERE, "ops", "*.py")), reverse=True)
     if args.replay:
         ask_first(waiting)

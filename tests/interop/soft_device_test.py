@@ -3,7 +3,7 @@ cannot read; variables, updates, convolutions, what is written in place, and the
 the judge: by the answers that it gave the harness on the CPU, where those were kept (tests/run.py runs that first).
 
 With a library that has AddressSanitizer in it, that one's runtime is loaded before Python's. ThreadSanitizer is in a
-server, which the cases are sent to.
+server, which the cases are sent to. `make test` runs a part there, as tests/run.py says, and `make test-soft` all.
 """
 # needs: tensorflow
 import os

@@ -46,6 +46,17 @@ def test_given_again():
     assert [m for m, _, _ in kept(["grad"])] == ["grad"]
 
 
+def test_one_of_each():
+    """Of a row one dtype, of an op one row; what there is nothing to ask of is not chosen."""
+    import harness
+    rows = [f"Add {dtype} x={shape}" for shape in (2, 3) for dtype in ("float32", "int8")] + ["a queue float32", "a queue bool"]
+    todo = [("compare", name, lambda: 1) for name in rows] + [("grad", name, lambda n=name: 1 if "float" in n else None) for name in rows]
+    for what, of in (("row", ["Add x=2", "Add x=3", "a queue"]), ("op", ["Add", "a queue"])):
+        found = harness.chosen(todo, what)
+        assert [(m, harness.one_of(what, n)) for m, n, _ in found] == [(m, n) for m in ("compare", "grad") for n in of], found
+        assert all(name in rows and ("float" in name or mode == "compare") for mode, name, _ in found), found
+
+
 def test_of_other_cases():
     import answers
     keep()

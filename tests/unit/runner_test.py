@@ -8,13 +8,16 @@ import io
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "interop"))
 sys.path.insert(0, os.path.join(ROOT, "tests"))
+import forked
 import tap
 import run as runner
 
@@ -83,6 +86,42 @@ def test_something_of_every_long_one():
             text = f.read()
         if path != os.path.abspath(__file__) and re.search("^# long on the soft device", text, re.M):
             assert re.search("^# (long on the soft device; in short|under sanitizers): ", text, re.M), path
+
+
+FORKED = """
+import os, signal, sys, time
+print(sys.argv, os.environ["SAID"], os.getcwd(), __name__, flush=True)
+if sys.argv[-1] == "stay":
+    time.sleep(60)
+sys.exit(3)
+"""
+
+
+def test_forked():
+    """A process that is forked is as one that is started: what it is given, what it says, how it ends; and it does not outlive
+    who asked for it."""
+    forks = forked.Forks(dict(os.environ), "json")
+    if not forks.socket():
+        raise tap.Skip("this system has no descriptors of processes")
+    with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "log"), "w+") as log:
+        program, env = os.path.join(folder, "program.py"), {**os.environ, "SAID": "so", "SHOAL_FORKS": forks.path}
+        with open(program, "w") as f:
+            f.write(FORKED)
+        for args in (["-c", FORKED], [program]):
+            p, q = (forked.start([sys.executable, *args, last], log, env=env, cwd=folder) for last in ("end", "stay"))
+            assert p.wait() == 3 and p.poll() == 3 and q.poll() is None, (p.returncode, q.returncode)
+            q.kill()
+            assert q.wait(60) == -9, q.returncode
+        left = forked.start([sys.executable, program, "stay"], log, env=env, cwd=folder)
+        left.connection.shutdown(socket.SHUT_RDWR)  # as where this process ends
+        end = time.time() + 60
+        while os.path.exists(f"/proc/{left.pid}") and time.time() < end:
+            time.sleep(0.01)
+        assert time.time() < end, "it stays"
+        log.seek(0)
+        said = [line for line in log.read().splitlines() if "'stay'" not in line]
+    forks.end()
+    assert said == [f"{args} so {folder} __main__" for args in (["-c", "end"], [program, "end"])], said
 
 
 def test_once_more_alone():

@@ -42,7 +42,9 @@ typedef struct shoal_run_options {
   int64_t timeout_ms; /* 0: none */
   int trace_level;    /* 0 none, 3 full: step stats in the metadata */
   bool output_partition_graphs;
-  int inter_op_thread_pool; /* -1: run on the caller's thread */
+  /* TensorFlow's number: -1, or a pool of the session. A local step begins on its caller's thread with any of them; a
+   * server of TensorFlow's heeds it. */
+  int inter_op_thread_pool;
 } shoal_run_options;
 
 /* The session takes what the graph has now; shoal_session_extend() takes what was added since. */

@@ -77,7 +77,8 @@ static void products(void **unused) {
   struct pool *pool = pool_new(3, "gemm");
   const shoal_dtype types[] = {SHOAL_FLOAT32, SHOAL_FLOAT64, SHOAL_BFLOAT16, SHOAL_FLOAT16, SHOAL_INT32};
   const int64_t sizes[][3] = {{1, 1, 1},     {1, 40, 30},    {40, 1, 30},    {3, 5, 7},    {8, 8, 8},     {33, 65, 17},
-                              {37, 12, 129}, {100, 10, 784}, {130, 100, 33}, {5, 9, 9000}, {64, 400, 70}, {2, 3, 0}};
+                              {37, 12, 129}, {100, 10, 784}, {130, 100, 33}, {5, 9, 9000}, {64, 400, 70}, {2, 3, 0},
+                              {64, 40, 96},  {320, 70, 64},  {32, 500, 32},  {32, 9, 1120}}; /* the last: whole tiles */
   for (size_t t = 0; t < 5; t++)
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
       for (int f = 0; f < 4; f++)

@@ -2,9 +2,9 @@
  * scores stay in the cache.
  *
  * q, k, v and y are [batch, time, heads * depth]; heads are read where they stand, nothing is transposed. One head of
- * one example is one piece of work. It goes by BLOCK queries: scores against all keys that one of them sees, softmax,
- * and the product with the values. For the way back the logarithm of each row's sum is kept, and scores are computed
- * again: one product more than the single ops have, but for causal attention half of each is left out.
+ * one example is one piece of work. It goes by blocks of queries: scores against all keys that one of them sees,
+ * softmax, and the product with the values. For the way back the logarithm of each row's sum is kept, and scores are
+ * computed again: one product more than the single ops have, but for causal attention half of each is left out.
  *
  * A mask, [batch, heads, queries, keys] or what may be broadcast to that, is added to the scores. A row with nothing to
  * look at has scores so far below 0 that the logarithm of their sum says nothing: with a mask, the way back takes the
@@ -27,6 +27,7 @@
 
 enum {
   BLOCK = 64,
+  NARROW_BLOCK = 128, /* of bfloat16: its products take less time than the keys take to be packed for each block */
   MOST_SCORES = 1 << 22, /* of a block */
   LEAST_ROWS = 16,       /* queries, for products of bfloat16: with fewer, packing is most of the work */
 };
@@ -110,7 +111,10 @@ struct attending {
 
 /* Queries at a time: fewer where there are very many keys, so that a thread's room is no more than a few times what it
  * was given. */
-static int64_t block_of(const struct attending *a) { return MAX(1, MIN(BLOCK, MOST_SCORES / a->size.keys)); }
+static int64_t block_of(const struct attending *a) {
+  int64_t most = a->in_products == SHOAL_FLOAT32 ? BLOCK : NARROW_BLOCK;
+  return MAX(1, MIN(most, MOST_SCORES / a->size.keys));
+}
 
 /* Floats' room for a block's numbers in the type of products. */
 static int64_t rounded_room(const struct attending *a) {
@@ -267,20 +271,25 @@ VECTOR_CLONES static void weights_again(float *row, float scale, float sum, int6
   LOOP_FREE for (int64_t i = 0; i < n; i++) row[i] = vm_exp(row[i] * scale - sum);
 }
 
-static float dot_floats(const float *x, const float *y, float sum, int64_t n) {
-  for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
-  return sum;
+/* Eight partial sums in a fixed order. */
+VECTOR_CLONES static float dot_floats(const float *x, const float *y, int64_t n) {
+  float s[8] = {0}, rest = 0;
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int l = 0; l < 8; l++) s[l] += x[i + l] * y[i + l];
+  for (; i < n; i++) rest += x[i] * y[i];
+  return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])) + rest;
 }
 
 static float dot(struct head_rows x, struct head_rows y, int64_t n) {
   enum { STRIP = 256 };
   float sum = 0, floats[2][STRIP];
-  if (x.type == SHOAL_FLOAT32) return dot_floats(x.at, y.at, 0, n);
+  if (x.type == SHOAL_FLOAT32) return dot_floats(x.at, y.at, n);
   for (int64_t i = 0; i < n; i += STRIP) {
     int64_t some = MIN(STRIP, n - i);
     nn_to_float(x.type, (const char *)x.at + (size_t)i * dtype_size(x.type), floats[0], some);
     nn_to_float(y.type, (const char *)y.at + (size_t)i * dtype_size(y.type), floats[1], some);
-    sum = dot_floats(floats[0], floats[1], sum, some);
+    sum += dot_floats(floats[0], floats[1], some);
   }
   return sum;
 }

@@ -2,6 +2,7 @@
  * image in NCHW. Sums for the gradient run over fixed pieces of rows, which are then added in order. */
 #include <string.h>
 
+#include "base/vector.h"
 #include "ops/nn/nn_util.h"
 
 struct bias_state {

@@ -11,9 +11,22 @@
 
 /* ---- rows ---- */
 
+/* In lanes, which compilers make registers of; whether there is a NaN is looked for apart. */
+VECTOR_CLONES static float largest(const float *x, int64_t n) {
+  enum { LANES = 16 };
+  float lane[LANES], top = -INFINITY;
+  int odd = 0;
+  int64_t i = 0;
+  for (int l = 0; l < LANES; l++) lane[l] = -INFINITY;
+  for (; i + LANES <= n; i += LANES)
+    for (int l = 0; l < LANES; l++) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
+  for (; i < n; i++) top = x[i] > top ? x[i] : top;
+  for (int l = 0; l < LANES; l++) top = lane[l] > top ? lane[l] : top;
+  for (i = 0; i < n; i++) odd |= x[i] != x[i];
+  return odd ? NAN : top;
+}
 VECTOR_CLONES float softmax_shift(const float *x, float *y, int64_t n) {
-  float top = -INFINITY;
-  for (int64_t i = 0; i < n; i++) top = x[i] > top || x[i] != x[i] ? x[i] : top;
+  float top = largest(x, n);
   LOOP_FREE for (int64_t i = 0; i < n; i++) y[i] = x[i] - top;
   return top;
 }

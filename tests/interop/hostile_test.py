@@ -350,6 +350,13 @@ def test_values_that_ask_for_the_world():
     ints.int64_val[:] = [-3, 2]
     dims = ("d", "Const", [], {"dtype": ("type", types_pb2.DT_INT64), "value": ("tensor", ints)})
     refused(graph(dims, ("c", "Const", [], const()), ("a", "Fill", ["d", "c"], {**T, **index})), INVALID, run="a:0")
+    ints.int64_val[:] = [(1 << 63) - 1, 2]
+    dims = ("d", "Const", [], {"dtype": ("type", types_pb2.DT_INT64), "value": ("tensor", ints)})
+    none = [("tensor", tensor_pb2.TensorProto(dtype=t, tensor_shape={"dim": [{"size": n} for n in shape]}))
+            for t, shape in ((types_pb2.DT_INT64, [0, 2]), (FLOAT, [0]))]
+    refused(graph(dims, *[(f"c{i}", "Const", [], {"dtype": ("type", t[1].dtype), "value": t}) for i, t in enumerate(none)],
+                  ("m", "SparseTensorToCSRSparseMatrix", ["c0", "c1", "d"], T), ("a", "SparseMatrixNNZ", ["m"], {})),
+            INVALID, run="a:0")
 
 
 def ints(*values):

@@ -25,12 +25,13 @@ static void release(struct csr *m) {
 static void csr_free(struct variant *v) { release((struct csr *)v); }
 
 static shoal_status allocate(struct csr *m, int64_t entries) {
-  int64_t n_shape = m->rank, n_batch = m->batch + 1, n_rows;
-  if (mul_overflows(m->batch, m->rows + 1, &n_rows) || entries > INT32_MAX || m->rows >= INT32_MAX ||
-      m->cols > INT32_MAX || m->batch >= INT32_MAX)
+  int64_t n_shape = m->rank, n_batch, n_rows;
+  if (entries > INT32_MAX || m->rows >= INT32_MAX || m->cols > INT32_MAX || m->batch >= INT32_MAX ||
+      mul_overflows(m->batch, m->rows + 1, &n_rows))
     return INVALID("A CSRSparseMatrix of %" PRId64 " matrices [%" PRId64 ",%" PRId64 "] with %" PRId64
                    " entries does not fit 32 bits",
                    m->batch, m->rows, m->cols, entries);
+  n_batch = m->batch + 1;
   TRY(tensor_new_dims(&m->shape, SHOAL_INT64, 1, &n_shape));
   TRY(tensor_new_dims(&m->batch_start, SHOAL_INT32, 1, &n_batch));
   TRY(tensor_new_dims(&m->row_start, SHOAL_INT32, 1, &n_rows));

@@ -356,7 +356,8 @@ static void sum_piece(struct parcels *b, struct parcel_item *x) {
   char *out = (char *)run->out + (size_t)p.at * x->element;
   for (int r = 0; r < b->size; r++) sources[r] = r == b->rank ? own : elements_of(&x->parts[r]);
   char *to = b->size > 2 && own == out ? b->spare : out;
-  pairs_sum(run->arithmetic, sources, b->size, x->element, p.n, to, b->spare + b->spare_step, b->spare_step);
+  char *waiting = b->spare ? b->spare + b->spare_step : NULL; /* of two ranks nothing waits */
+  pairs_sum(run->arithmetic, sources, b->size, x->element, p.n, to, waiting, b->spare_step);
   if (run->arithmetic->final) run->arithmetic->final(run->arithmetic, to, run->members, p.n);
   if (to != out) memcpy(out, to, (size_t)p.n * x->element);
 }

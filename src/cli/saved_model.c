@@ -1,126 +1,21 @@
-/* `shoal saved_model show|run|freeze`: what saved_model_cli and freeze_graph do, in the words of the former. */
-#include <ctype.h>
+/* `shoal saved_model run|freeze`: what saved_model_cli and freeze_graph do, in the words of the former; `show` is in
+ * saved_model_show.c. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/literal.h"
+#include "cli/saved_model.h"
 #include "data/npy.h"
 #include "saved_model/meta.h"
 #include "serving/json_examples.h"
 #include "serving/json_tensor.h"
 #include "tensor/numpy_text.h"
 
-/* ---- show ---- */
-
-static void print_dtype(int indent, shoal_dtype t) {
-  printf("%*sdtype: DT_", indent, "");
-  for (const char *c = t ? dtype_tf_name((int)t) : "invalid"; c && *c; c++) putchar(toupper((unsigned char)*c));
-  putchar('\n');
-}
-
-static void print_value(int indent, const char *what, const shoal_signature_value *v) {
-  printf("%*s%s['%s'] tensor_info:\n", indent, "", what, v->key);
-  print_dtype(indent + 4, v->dtype);
-  printf("%*sshape: %s", indent + 4, "", v->rank < 0 ? "unknown_rank" : "(");
-  for (int i = 0; i < v->rank; i++) printf("%s%lld", i ? ", " : "", (long long)v->dims[i]);
-  printf("%s\n%*sname: %s\n", v->rank < 0 ? "" : ")", indent + 4, "", v->tensor ? v->tensor : "");
-}
-
-static void print_signature(int indent, const shoal_signature *s) {
-  printf("%*sThe given SavedModel SignatureDef contains the following input(s):\n", indent, "");
-  for (int i = 0; i < s->n_inputs; i++) print_value(indent + 2, "inputs", s->inputs[i]);
-  printf("%*sThe given SavedModel SignatureDef contains the following output(s):\n", indent, "");
-  for (int i = 0; i < s->n_outputs; i++) print_value(indent + 2, "outputs", s->outputs[i]);
-  printf("%*sMethod name is: %s\n", indent, "", s->method);
-}
-
-static void print_tags(const struct meta_model *m) {
-  struct text t = {0};
-  meta_tags_print(m, &t);
-  printf("'%s'", text_cstr(&t));
-  text_release(&t);
-}
-
-static void show_tags(const struct meta_file *f) {
-  printf("The given SavedModel contains the following tag-sets:\n");
-  for (size_t i = 0; i < f->models.n; i++) {
-    print_tags(&f->models.at[i]);
-    putchar('\n');
-  }
-}
-
-static void show_keys(const struct meta_model *m) {
-  printf("The given SavedModel MetaGraphDef contains SignatureDefs with the following keys:\n");
-  for (size_t i = 0; i < m->signatures.n; i++) printf("SignatureDef key: \"%s\"\n", m->signatures.at[i].key);
-}
-
-static void show_all(const struct meta_file *f) {
-  for (size_t i = 0; i < f->models.n; i++) {
-    const struct meta_model *m = &f->models.at[i];
-    printf("\nMetaGraphDef with tag-set: ");
-    print_tags(m);
-    printf(" contains the following SignatureDefs:\n");
-    for (size_t k = 0; k < m->signatures.n; k++) {
-      printf("\nsignature_def['%s']:\n", m->signatures.at[k].key);
-      print_signature(2, &m->signatures.at[k]);
-    }
-  }
-}
-
-static shoal_status find_signature(const struct meta_model *m, const char *key, const shoal_signature **out) {
-  *out = meta_signature(m, key);
-  if (*out) return NULL;
-  struct text there = {0};
-  for (size_t i = 0; i < m->signatures.n; i++) text_addf(&there, "%s%s", i ? ", " : "", m->signatures.at[i].key);
-  shoal_status s = NOT_FOUND("there is no signature \"%s\"; there are: %s", key, text_cstr(&there));
-  text_release(&there);
-  return s;
-}
-
-static shoal_status show(const struct meta_file *f, const char *dir, const char *tags, const char *key) {
-  const struct meta_model *m;
-  const shoal_signature *s;
-  if (!tags) {
-    show_tags(f);
-    return NULL;
-  }
-  TRY(meta_file_find(f, dir, tags, &m));
-  if (!key) {
-    show_keys(m);
-    return NULL;
-  }
-  TRY(find_signature(m, key, &s));
-  print_signature(0, s);
-  return NULL;
-}
-
-static int usage_error(const char *what, const char *usage) {
+int saved_model_usage(const char *what, const char *usage) {
   fprintf(stderr, "shoal: saved_model: %s; usage: %s\n", what, usage);
   return EXIT_USAGE;
-}
-
-static int show_main(int argc, char **argv) {
-  const char *dir = NULL, *tags = NULL, *key = NULL;
-  bool all = false;
-  const struct flag flags[] = {
-      {"dir", "DIR", "the model's folder", .text = &dir},
-      {"tag_set", "TAGS", "the graph with these tags, as in serve,gpu: its signatures", .text = &tags},
-      {"signature_def", "KEY", "of that graph, one signature: inputs and outputs", .text = &key},
-      {"all", NULL, "all graphs with all signatures", .on = &all},
-  };
-  static const char usage[] = "shoal saved_model show --dir=DIR [--tag_set=TAGS [--signature_def=KEY]] [--all]";
-  int code;
-  if (!flags_parse(usage, flags, COUNT_OF(flags), &argc, argv, &code)) return code;
-  if (!dir || argc > 1) return usage_error(dir ? "what is that without a flag?" : "--dir is missing", usage);
-  if (key && !tags) return usage_error("--signature_def wants --tag_set", usage);
-  struct meta_file f;
-  shoal_status s = meta_file_read(&f, dir);
-  if (!s && all) show_all(&f);
-  else if (!s) s = show(&f, dir, tags, key);
-  meta_file_release(&f);
-  return s ? report(s) : EXIT_OK;
 }
 
 /* ---- run ---- */
@@ -330,7 +225,7 @@ static int run_main(int argc, char **argv) {
   static const char usage[] = "shoal saved_model run --dir=DIR [--signature_def=KEY] --inputs='KEY=FILE.npy;...'";
   int code;
   if (!flags_parse(usage, flags, COUNT_OF(flags), &argc, argv, &code)) return code;
-  if (!dir || argc > 1) return usage_error(dir ? "what is that without a flag?" : "--dir is missing", usage);
+  if (!dir || argc > 1) return saved_model_usage(dir ? "what is that without a flag?" : "--dir is missing", usage);
   struct model_inputs in = {0};
   shoal_status s = run(dir, tags, key ? key : "serving_default", worker, &given, &in, &o);
   inputs_release(&in);
@@ -388,8 +283,8 @@ static int freeze_main(int argc, char **argv) {
   static const char usage[] = "shoal saved_model freeze --dir=DIR [--signature_def=KEY] --output_graph=FILE";
   int code;
   if (!flags_parse(usage, flags, COUNT_OF(flags), &argc, argv, &code)) return code;
-  if (argc > 1) return usage_error("what is that without a flag?", usage);
-  if (!dir || !path) return usage_error(dir ? "--output_graph is missing" : "--dir is missing", usage);
+  if (argc > 1) return saved_model_usage("what is that without a flag?", usage);
+  if (!dir || !path) return saved_model_usage(dir ? "--output_graph is missing" : "--dir is missing", usage);
   shoal_status s = freeze(dir, tags, key, path);
   return s ? report(s) : EXIT_OK;
 }
@@ -397,7 +292,7 @@ static int freeze_main(int argc, char **argv) {
 /* ---- which ---- */
 
 static const struct subcommand actions[] = {
-    {"show", "list its graphs, their signatures, and what these take and give", show_main},
+    {"show", "list its graphs, their signatures, and what these take and give", saved_model_show_main},
     {"run", "ask a signature, with arrays of NumPy's files", run_main},
     {"freeze", "write what a signature needs as one graph, its variables as constants", freeze_main},
 };

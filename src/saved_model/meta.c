@@ -243,7 +243,10 @@ static shoal_status read_model(struct wire w, struct meta_model *m) {
       case MetaGraphDef_collection_def: read_collection(wire_inside(&f), m, &assets); break;
       case MetaGraphDef_signature_def: TRY(add_signature(wire_inside(&f), m)); break;
       case MetaGraphDef_asset_file_def: TRY(read_asset(wire_inside(&f), m)); break;
-      case MetaGraphDef_object_graph_def: m->has_objects = true; break;
+      case MetaGraphDef_object_graph_def:
+        m->has_objects = true;
+        m->objects = wire_inside(&f);
+        break;
     }
   if (step == WIRE_BROKEN) return damaged("a graph");
   return m->assets.n ? NULL : read_listed_assets(assets, m);

@@ -14,7 +14,7 @@ struct meta_asset {
   char *tensor, *filename;
 };
 
-/* One graph of a SavedModel. Its strings are its own; graph_def points into the file. */
+/* One graph of a SavedModel. Its strings are its own; graph_def and objects point into the file. */
 struct meta_model {
   VEC(char *) tags;
   struct wire graph_def;
@@ -23,6 +23,7 @@ struct meta_model {
   VEC(struct meta_asset) assets;
   VEC(shoal_signature) signatures; /* in the order of their keys */
   bool has_objects;                /* it was made by TensorFlow 2 */
+  struct wire objects;             /* a SavedObjectGraph */
 };
 
 /* All of them. */

@@ -1,0 +1,20 @@
+/* StructuredValues, which say what a function takes, in the words that Python has for them. */
+#ifndef CLI_STRUCTURED_TEXT_H
+#define CLI_STRUCTURED_TEXT_H
+
+#include "base/text.h"
+#include "base/vec.h"
+#include "base/wire.h"
+
+struct structured_item {
+  struct wire key, value; /* the key of a dictionary's or a named tuple's, else empty */
+};
+typedef VEC(struct structured_item) structured_list;
+
+/* Those of a list, a tuple or a dictionary, the last by their keys; none of anything else. */
+structured_list structured_items(struct wire value);
+
+/* Prints an argument as saved_model_cli does, each line after so many spaces. */
+void structured_print(struct wire value, int indent);
+
+#endif

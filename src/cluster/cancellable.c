@@ -1,6 +1,8 @@
 /* Calls that a cancellation may end; see cancellable.h. */
 #include "cluster/cancellable.h"
 
+#include "rpc/message.h"
+
 static void cancelled(void *arg) {
   struct cancellable *c = arg;
   const char *why = c->why;
@@ -26,6 +28,16 @@ bool cancellable_begin(struct cancellable *c, struct cancel *cancel, const char 
 }
 
 void cancellable_begun(struct cancellable *c) { pthread_mutex_unlock(&c->lock); }
+
+bool cancellable_start(struct cancellable *c, struct cancel *cancel, const char *why, const struct task_question *q) {
+  if (!cancellable_begin(c, cancel, why)) {
+    rpc_message_free(q->request);
+    return false;
+  }
+  peer_start(q->peer, q->method, q->request, q->deadline, q->flags, q->step, q->what, q->done, q->arg, &c->call);
+  cancellable_begun(c);
+  return true;
+}
 
 void cancellable_end(struct cancellable *c) {
   pthread_mutex_lock(&c->lock);

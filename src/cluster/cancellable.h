@@ -1,9 +1,9 @@
 /* A call to another task that a cancellation may end: at any time, also before it has begun and while it is ending.
  *
- *   if (!cancellable_begin(&c, cancel, why)) ...          it was cancelled already: nothing is begun
- *   peer_start(..., done, arg, &c.call);                  or peer_fetch
- *   cancellable_begun(&c);
- *   done: cancellable_end(&c);                            first of all: the hook is gone, and so is the call
+ *   if (!cancellable_start(&c, cancel, why, &question)) ...   it was cancelled already: nothing is begun
+ *   done: cancellable_end(&c);                                first of all: the hook is gone, and so is the call
+ *
+ * Other calls than peer_start's stand between cancellable_begin (false: as above) and cancellable_begun.
  *
  * The lock is held between begin and begun, so that whoever cancels finds the call, and its end waits for its
  * beginning. The call is cancelled outside the lock: it may end there and then, and take this with it. */
@@ -22,6 +22,21 @@ struct cancellable {
   bool cancelled;         /* lock */
 };
 
+/* As peer_start has them. */
+struct task_question {
+  struct peer *peer;
+  const char *method;
+  struct rpc_message *request; /* taken over */
+  int64_t deadline;
+  unsigned flags;
+  int64_t step;
+  const char *what;
+  rpc_done done;
+  void *arg;
+};
+
+/* False: it was cancelled already, and done is not called. */
+bool cancellable_start(struct cancellable *c, struct cancel *cancel, const char *why, const struct task_question *q);
 bool cancellable_begin(struct cancellable *c, struct cancel *cancel, const char *why);
 void cancellable_begun(struct cancellable *c);
 void cancellable_end(struct cancellable *c);

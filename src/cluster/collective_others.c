@@ -15,14 +15,14 @@ static void go_on(struct others_check *o);
 static shoal_status ended(struct others_check *o) { return cancel_reason(o->cancel); }
 
 static void ask(struct others_check *o, const char *method, struct text *request, rpc_done answered) {
-  if (!cancellable_begin(&o->call, o->cancel, "the step has ended")) {
-    text_release(request);
-    o->done(o, ended(o), false);
-    return;
-  }
-  peer_start(o->peer, method, message_from_text(request), deadline_after_ms(PATIENCE_MS), 0, 0,
-             "whether it takes part in collectives", answered, o, &o->call.call);
-  cancellable_begun(&o->call);
+  struct task_question q = {.peer = o->peer,
+                            .method = method,
+                            .request = message_from_text(request),
+                            .deadline = deadline_after_ms(PATIENCE_MS),
+                            .what = "whether it takes part in collectives",
+                            .done = answered,
+                            .arg = o};
+  if (!cancellable_start(&o->call, o->cancel, "the step has ended", &q)) o->done(o, ended(o), false);
 }
 
 static void group_answered(void *arg, shoal_status s, struct rpc_body *body) {

@@ -194,15 +194,15 @@ static void ask(struct sequence_call *k) {
   put_GetStepSequenceRequest_graph_key(&t, k->key);
   put_GetStepSequenceAsk_last(&t, k->last);
   put_GetStepSequenceAsk_up_ms(&t, (clock_ns() - k->began) / 1000000);
-  if (!cancellable_begin(&k->call, k->cancel, "the step was cancelled")) {
-    text_release(&t);
-    call_over(k, was_cancelled(), 0);
-    return;
-  }
-  peer_start(k->leader, "/tensorflow.WorkerService/GetStepSequence", message_from_text(&t), k->deadline,
-             collectives_call_flags(&k->worker->collectives), 0, "the number of a step with collectives", answered, k,
-             &k->call.call);
-  cancellable_begun(&k->call);
+  struct task_question q = {.peer = k->leader,
+                            .method = "/tensorflow.WorkerService/GetStepSequence",
+                            .request = message_from_text(&t),
+                            .deadline = k->deadline,
+                            .flags = collectives_call_flags(&k->worker->collectives),
+                            .what = "the number of a step with collectives",
+                            .done = answered,
+                            .arg = k};
+  if (!cancellable_start(&k->call, k->cancel, "the step was cancelled", &q)) call_over(k, was_cancelled(), 0);
 }
 
 void collective_next_step(struct worker *w, int64_t key, const char *named, int64_t began, struct cancel *cancel,

@@ -240,16 +240,18 @@ static void ask_for_buffer(struct received *r, const struct collective_id *id) {
   put_RecvBufRequest_dst_device(&m, w->group->places[w->rank].device);
   put_RecvBufRequest_request_id(&m, request_id_new());
   put_RecvBufRequest_src_incarnation(&m, from->incarnation);
-  if (cancellable_begin(&r->call, w->cancel, why)) {
-    char *what = mem_printf("collective buffer %s", name);
-    peer_start(peer, "/tensorflow.WorkerService/RecvBuf", message_from_text(&m), w->step->deadline, 0, w->step->id,
-               what, answer_came, r, &r->call.call);
-    cancellable_begun(&r->call);
-    free(what);
-  } else {
-    text_release(&m);
-    end(r, cancel_reason(w->cancel));
-  }
+  char *what = mem_printf("collective buffer %s", name);
+  struct task_question q = {.peer = peer,
+                            .method = "/tensorflow.WorkerService/RecvBuf",
+                            .request = message_from_text(&m),
+                            .deadline = w->step->deadline,
+                            .step = w->step->id,
+                            .what = what,
+                            .done = answer_came,
+                            .arg = r};
+  struct cancel *cancel = w->cancel; /* the end of the call may be the end of w */
+  if (!cancellable_start(&r->call, cancel, why, &q)) end(r, cancel_reason(cancel));
+  free(what);
   free(name);
 }
 

@@ -305,24 +305,29 @@ static void ask_here(struct joining *j, void (*ask)(struct joining *j, struct le
   guard_unref(&j->guard);
 }
 
+static const char step_ended[] = "the step has ended";
+
 /* At another task's. The request is taken over. */
 static void ask_there(struct joining *j, const char *method, struct text *request, rpc_done done) {
-  static const char why[] = "the step has ended";
   const struct step_names *names = &j->site->session->names;
   struct peer *leader = names->find(names->arg, j->leader, strlen(j->leader));
-  shoal_status s = NULL;
-  if (!leader) s = INVALID("the leader of collectives, %s, is not in this task's cluster", j->leader);
-  else if (!cancellable_begin(&j->call, &j->guard.cancel, why)) s = cancel_reason(&j->guard.cancel);
-  if (s) {
+  if (!leader) {
     text_release(request);
-    finish(j, s);
+    finish(j, INVALID("the leader of collectives, %s, is not in this task's cluster", j->leader));
     return;
   }
   char *what = mem_printf("group %d, instance %d of collectives", j->member->group_key, j->member->instance_key);
-  peer_start(leader, method, message_from_text(request), j->guard.deadline + LEADER_FIRST_MS * 1000000ll,
-             collectives_call_flags(&j->site->session->worker->collectives), j->step->id, what, done, j, &j->call.call);
+  struct task_question q = {.peer = leader,
+                            .method = method,
+                            .request = message_from_text(request),
+                            .deadline = j->guard.deadline + LEADER_FIRST_MS * 1000000ll,
+                            .flags = collectives_call_flags(&j->site->session->worker->collectives),
+                            .step = j->step->id,
+                            .what = what,
+                            .done = done,
+                            .arg = j};
+  if (!cancellable_start(&j->call, &j->guard.cancel, step_ended, &q)) finish(j, cancel_reason(&j->guard.cancel));
   free(what);
-  cancellable_begun(&j->call);
 }
 
 /* Instances. */
@@ -468,14 +473,16 @@ static void wait_for_news(struct joining *j, struct peer *restarted) {
   j->group = NULL;
   j->rank = -1;
   j->restarted = restarted;
-  if (!cancellable_begin(&j->call, &j->guard.cancel, "the step has ended")) {
-    finish(j, cancel_reason(&j->guard.cancel));
-    return;
-  }
   struct text none = {0};
-  peer_start(restarted, "/tensorflow.WorkerService/GetStatus", message_from_text(&none), deadline_after_ms(PATIENCE_MS),
-             0, j->step->id, "whether it was restarted", status_came, j, &j->call.call);
-  cancellable_begun(&j->call);
+  struct task_question q = {.peer = restarted,
+                            .method = "/tensorflow.WorkerService/GetStatus",
+                            .request = message_from_text(&none),
+                            .deadline = deadline_after_ms(PATIENCE_MS),
+                            .step = j->step->id,
+                            .what = "whether it was restarted",
+                            .done = status_came,
+                            .arg = j};
+  if (!cancellable_start(&j->call, &j->guard.cancel, step_ended, &q)) finish(j, cancel_reason(&j->guard.cancel));
 }
 
 static void others_looked_at(struct others_check *o, shoal_status s, bool is_new) {

@@ -49,13 +49,15 @@ static void call_end(struct worker_call *s, shoal_status st) {
 static void call_start(struct worker_call *s, const char *method, struct rpc_message *request, int64_t deadline,
                        unsigned flags, int64_t step, rpc_done done) {
   static const char why[] = "nobody waits for the answer any more";
-  if (!cancellable_begin(&s->call, s->cancel, why)) {
-    rpc_message_free(request);
-    call_end(s, STATUS(SHOAL_CANCELLED, "%s", why));
-    return;
-  }
-  peer_start(s->w->peer, method, request, deadline, flags, step, NULL, done, s, &s->call.call);
-  cancellable_begun(&s->call);
+  struct task_question q = {.peer = s->w->peer,
+                            .method = method,
+                            .request = request,
+                            .deadline = deadline,
+                            .flags = flags,
+                            .step = step,
+                            .done = done,
+                            .arg = s};
+  if (!cancellable_start(&s->call, s->cancel, why, &q)) call_end(s, STATUS(SHOAL_CANCELLED, "%s", why));
 }
 
 /* The call is over; what it was answered, if it was. */

@@ -29,6 +29,7 @@ static const struct {
     {"join_updates", rewrite_join_updates},         /* updates of all variables become one pass, on a card */
     {"join_gradients", rewrite_join_gradients},     /* gradients of small dense layers become one node, on a card */
     {"sweep_updates", rewrite_sweep_updates},       /* updates of many small variables become one node */
+    {"read_together", rewrite_read_together},       /* and reads of them */
 };
 
 static bool is_off(const char *off, const char *name) {

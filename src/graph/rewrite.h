@@ -49,6 +49,7 @@ void rewrite_fuse_dense(struct rewriting *r);
 void rewrite_join_updates(struct rewriting *r);
 void rewrite_join_gradients(struct rewriting *r);
 void rewrite_sweep_updates(struct rewriting *r);
+void rewrite_read_together(struct rewriting *r);
 
 /* No state, no effect, no loop: may be computed once, elsewhere, or not at all. */
 bool node_is_pure(const struct shoal_node *n);

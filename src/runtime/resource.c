@@ -20,12 +20,13 @@
 #include "base/ref.h"
 #include "base/text.h"
 #include "base/vec.h"
+#include "runtime/resource_ahead.h"
 
 struct resource_entry {
   struct ref refs;
   uint64_t mgr; /* the manager's number */
   pthread_mutex_t lock;
-  struct resource *r;          /* lock; NULL: nothing there */
+  struct resource *r;          /* lock, but to guess where it is; NULL: nothing there */
   struct container *container; /* valid while the manager lives; NULL: an anonymous place */
   char *container_name, *name;
   const struct resource_type *type;
@@ -78,11 +79,14 @@ void resource_entry_unref(struct resource_entry *e) {
   free(e);
 }
 
+/* With the lock, or before others know the entry. */
+static void entry_set(struct resource_entry *e, struct resource *r) { __atomic_store_n(&e->r, r, __ATOMIC_RELAXED); }
+
 /* Empties an entry; what was in it is released outside of every lock. */
 static struct resource *entry_take(struct resource_entry *e) {
   pthread_mutex_lock(&e->lock);
   struct resource *r = e->r;
-  e->r = NULL;
+  entry_set(e, NULL);
   if (r) atomic_store(&r->gone, true);
   pthread_mutex_unlock(&e->lock);
   return r;
@@ -182,9 +186,10 @@ shoal_status resource_entry_find_or_make(struct resource_entry *e,
   shoal_status s = NULL;
   pthread_mutex_lock(&e->lock);
   if (!e->r) {
-    s = make(arg, &e->r);
-    if (s) e->r = NULL;
-    else if (e->container) atomic_store(&e->container->exists, true);
+    struct resource *made = NULL;
+    s = make(arg, &made);
+    if (!s) entry_set(e, made);
+    if (!s && e->container) atomic_store(&e->container->exists, true);
   }
   if (!s) {
     resource_ref(e->r);
@@ -217,7 +222,7 @@ shoal_status resource_add(struct resource_mgr *m, const char *container, const c
   pthread_mutex_lock(&e->lock);
   bool taken = e->r != NULL;
   if (!taken) {
-    e->r = r;
+    entry_set(e, r);
     atomic_store(&e->container->exists, true);
   }
   pthread_mutex_unlock(&e->lock);
@@ -378,6 +383,12 @@ const struct resource_handle *resource_handle_of(const struct tensor *handle) {
   return handle->dtype == SHOAL_RESOURCE && handle->n > 0 ? *T_DATA(handle, struct resource_handle *) : NULL;
 }
 
+/* Where a handle was found to lead to; NULL: nothing is known, or it is none. */
+static const struct resource_entry *entry_of(const struct tensor *handle) {
+  const struct resource_handle *h = resource_handle_of(handle);
+  return h ? __atomic_load_n(&h->entry, __ATOMIC_ACQUIRE) : NULL;
+}
+
 int resource_handle_among(const struct tensor *handle, struct resource_mgr *const *mgrs, char *const *devices, int n) {
   const struct resource_handle *h = resource_handle_of(handle);
   const struct resource_entry *e = h ? __atomic_load_n(&h->entry, __ATOMIC_ACQUIRE) : NULL;
@@ -439,6 +450,27 @@ shoal_status resource_from_handle_or_make(struct resource_mgr *m, const struct t
   shoal_status s = resource_entry_find_or_make(e, make, arg, out);
   if (mine) resource_entry_unref(e);
   return s;
+}
+
+/* A way of five places, each known only by the one before it: one place of all of them at a time, so that no core waits
+ * for the same thing twice. Nothing is looked at that no reference keeps: what is in an entry is only guessed at. */
+void resource_fetch_ahead(const struct tensor *const *in, int n) {
+  enum { LINE = 64, VARIABLE_LINES = 3 };
+  for (int i = 0; i < n; i++) __builtin_prefetch(in[i]);
+  for (int i = 0; i < n; i++) __builtin_prefetch(in[i]->data);
+  for (int i = 0; i < n; i++) {
+    const struct resource_handle *h = resource_handle_of(in[i]);
+    if (h) __builtin_prefetch(h), __builtin_prefetch(&h->entry);
+  }
+  for (int i = 0; i < n; i++) {
+    const struct resource_entry *e = entry_of(in[i]);
+    if (e) __builtin_prefetch(&e->lock, 1), __builtin_prefetch(&e->r), __builtin_prefetch(&e->type);
+  }
+  for (int i = 0; i < n; i++) {
+    const struct resource_entry *e = entry_of(in[i]);
+    const char *r = e ? (const char *)__atomic_load_n(&e->r, __ATOMIC_RELAXED) : NULL;
+    for (int k = 0; r && k < VARIABLE_LINES; k++) __builtin_prefetch(r + (ptrdiff_t)k * LINE, 1);
+  }
 }
 
 /* Handles that came from elsewhere (a feed, another task) know their type by its name only: every entry of that

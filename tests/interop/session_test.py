@@ -377,6 +377,34 @@ def test_updates_are_swept():
         assert len(updates[0]) == 1 and len(updates[1]) == 10, updates
 
 
+def test_reads_are_together():
+    """Small variables' reads that wait for nothing are one node, whose errors are those of the read; others stay."""
+    def make():
+        v = [tf.get_variable(f"v{i}", [i + 1], tf.float32 if i % 2 else tf.int32, tf.ones_initializer(),
+                             use_resource=True) for i in range(6)]
+        large = tf.get_variable("large", [300, 300], initializer=tf.ones_initializer(), use_resource=True)
+        with tf.control_dependencies([v[1].assign_add(tf.ones([2]))]):
+            late = tf.reduce_sum(v[1].read_value())
+        parts = [tf.reduce_sum(tf.cast(x.read_value(), tf.float32)) for x in v[:1] + v[2:]]
+        tf.add_n([*parts, tf.reduce_sum(large.read_value()), late], name="all")
+        tf.group(*[x.initializer for x in v[:4] + v[5:] + [large]], name="most")
+        return v[4].initializer
+    _, g, last = build(make)
+    with shoal.Session(g) as a, shoal.Session(g, rewrites_off=b"read_together") as b:
+        reads = []
+        for s in (a, b):
+            s.run(targets=["most"])
+            try:
+                s.run(["all:0"])
+                raise AssertionError("it ran")
+            except shoal.Error as e:
+                assert e.code == tf.errors.FAILED_PRECONDITION and "v4" in e.message and "together" not in e.message, e.message
+            s.run(targets=[last.name])
+            reads.append({n for n in nodes_run(s, "all", {}) if "ReadVariableOp" in n})
+        assert a.run(["all:0"])[0] == b.run(["all:0"])[0]
+        assert len(reads[0]) == 3 and len(reads[1]) == 7, reads
+
+
 def test_python_functions_say_why_they_cannot_run():
     _, g, _ = build(lambda: (tf.py_func(lambda x: x, [tf.constant(1.0)], tf.float32, name="p"), tf.constant(2.0, name="c")))
     with shoal.Session(g) as s:

@@ -14,8 +14,9 @@
 
 #include "device/device.h"
 #include "ops/state/swept.h"
+#include "runtime/resource_ahead.h"
 
-enum { GRAIN = 1 << 18 }; /* elements */
+enum { GRAIN = 1 << 18, AHEAD = 8 }; /* elements; updates whose variables are fetched together */
 
 struct sweep {
   struct kernel one; /* of the op it stands for */
@@ -83,6 +84,7 @@ static void run_some(void *arg, int64_t begin, int64_t end) {
   struct sweep_pass *p = arg;
   const struct sweep *s = p->s;
   for (int64_t m = begin; m < end; m++) {
+    if ((m - begin) % AHEAD == 0) resource_fetch_ahead(p->ctx->in + m * s->n_own, (int)MIN(AHEAD, end - m) * s->n_own);
     const struct tensor *in[SWEPT_INPUTS];
     for (int i = 0; i < s->one.n_in; i++)
       in[i] = p->ctx->in[s->at[i] >= 0 ? m * s->n_own + s->at[i] : (int64_t)s->count * s->n_own - 1 - s->at[i]];

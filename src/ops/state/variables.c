@@ -9,6 +9,7 @@
 
 #include "graph/gradient.h"
 #include "ops/state/state.h"
+#include "runtime/resource_ahead.h"
 #include "runtime/variable_copy.h"
 #include "runtime/variable_notes.h"
 
@@ -241,7 +242,15 @@ static shoal_status differ_in_number(int n_in, int n_out) {
 
 static shoal_status read_run(struct kernel_ctx *ctx) {
   if (ctx->kernel->n_in != ctx->kernel->n_out) return differ_in_number(ctx->kernel->n_in, ctx->kernel->n_out);
-  for (int i = 0; i < ctx->kernel->n_out; i++) TRY(read_variable(ctx, i));
+  enum { AHEAD = 16 };
+  int n = ctx->kernel->n_out;
+  for (int i = 0; i < n; i++) {
+    if (i % AHEAD == 0 && n > 1) resource_fetch_ahead(ctx->in + i, MIN(AHEAD, n - i));
+    shoal_status s = read_variable(ctx, i);
+    if (LIKELY(!s)) continue;
+    ctx->part = i;
+    return s;
+  }
   return NULL;
 }
 

@@ -206,6 +206,8 @@ def become(request, streams):
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
+    with open("/proc/self/comm", "w") as f:  # what ps calls it
+        f.write(os.path.basename(request["args"][0])[:15])
     if os.environ.get("PYTHONUNBUFFERED"):
         sys.stdout.reconfigure(write_through=True)
     random.seed()

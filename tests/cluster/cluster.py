@@ -15,6 +15,9 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.append(os.path.join(ROOT, "tests"))
+import forked
+
 SHOAL = os.path.join(os.environ.get("SHOAL_BUILD", os.path.join(ROOT, "build")), "shoal")
 TF_SERVER = """
 import json, os, sys
@@ -111,7 +114,7 @@ class Task:
         command = ([self.program, "server", f"--cluster_spec={spec}", f"--job_name={self.job}", f"--task_index={self.index}",
                     *self.flags] if self.kind == "shoal" else
                    [sys.executable, "-c", TF_SERVER, spec, self.job, str(self.index)])
-        self.process = subprocess.Popen(self.prefix + command, stdout=self.log, stderr=subprocess.STDOUT)
+        self.process = forked.start(self.prefix + command, self.log)
         return self
 
     def text(self):

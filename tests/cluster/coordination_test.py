@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from cluster import PATIENCE, ROOT, SHOAL, free_ports, report, until
+from cluster import PATIENCE, ROOT, SHOAL, forked, free_ports, report, until
 
 MEMBER = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "multi_worker_member")
 TOLD = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "coordination_member")
@@ -27,8 +27,7 @@ class Worker:
         config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         self.index = index
         self.out = tempfile.TemporaryFile("w+", errors="replace")
-        self.process = subprocess.Popen(command, stdout=self.out, stderr=subprocess.STDOUT,
-                                        env={**os.environ, "TF_CONFIG": json.dumps(config)})
+        self.process = forked.start(command, self.out, env={**os.environ, "TF_CONFIG": json.dumps(config)})
 
     def lines(self):
         """What it said of its plan or of values."""

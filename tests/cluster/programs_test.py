@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from cluster import ROOT, SHOAL, free_ports, report
+from cluster import ROOT, SHOAL, forked, free_ports, report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 IN_PLACE = os.path.join(ROOT, "tools", "in_place.py")
@@ -29,9 +29,9 @@ class Run:
 
     def start(self, name, command, env=None):
         log = open(os.path.join(self.folder, name + ".log"), "w+")
-        self.tasks[name] = (subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder,
-                                             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "SHOAL": SHOAL,
-                                                  "PYTHONUNBUFFERED": "1", **(env or {})}), log)
+        self.tasks[name] = (forked.start(command, log, cwd=self.folder,
+                                         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "SHOAL": SHOAL,
+                                              "PYTHONUNBUFFERED": "1", **(env or {})}), log)
 
     def python(self, kind, *args):
         return [sys.executable, *([IN_PLACE] if kind == "shoal" else []), self.program, *args]

@@ -14,7 +14,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import numpy as np
-from cluster import PATIENCE, ROOT, Task, free_ports, report, until
+from cluster import PATIENCE, ROOT, Task, forked, free_ports, report, until
 
 BUILD = os.environ.get("SHOAL_BUILD", os.path.join(ROOT, "build"))
 TRAINER = os.path.join(BUILD, "tests", "programs", "sync_trainer")
@@ -83,7 +83,7 @@ class Job:
         cluster = json.dumps({j: [t[str(i)] for i in range(len(t))] for j, t in self.spec.items()})
         command = [*(program or [TRAINER]), cluster,
                    str(task), mode, *[f"{k}={v}" for k, v in options.items()]]
-        self.workers[task] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        self.workers[task] = forked.start(command, log)
         self.logs[task] = log
         return self
 

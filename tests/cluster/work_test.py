@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from cluster import SHOAL, TF_SERVER, free_ports, report
+from cluster import SHOAL, TF_SERVER, forked, free_ports, report
 
 TRAINER = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "work_trainer")
 RETRY = 75
@@ -27,7 +27,7 @@ class Process:
     def __init__(self, command, log):
         self.log = log
         with open(log, "w", encoding="utf-8") as f:
-            self.p = subprocess.Popen(command, stdout=f, stderr=subprocess.STDOUT)
+            self.p = forked.start(command, f)
 
     def text(self):
         with open(self.log, encoding="utf-8", errors="replace") as f:

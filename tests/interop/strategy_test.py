@@ -9,7 +9,6 @@ are the same; and TensorFlow reads the checkpoint, which has the names of a mode
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 
@@ -18,7 +17,7 @@ import numpy as np
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cluster"))
 import tap
-from cluster import SHOAL, free_ports
+from cluster import SHOAL, forked, free_ports
 
 TRAINER = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "strategy_trainer")
 ROWS, IN, HIDDEN, STEPS = 24, 5, 7, 6
@@ -81,20 +80,32 @@ def losses(text):
     return {int(k): float.fromhex(loss) for k, loss in re.findall(r"^(\d+) (-?0x\S+)$", text, re.M)}
 
 
-def outputs(processes):
-    texts = [p.communicate(timeout=SECONDS) for p in processes]
-    for p, (out, err) in zip(processes, texts):
-        assert p.returncode == 0, (p.returncode, out, err[-3000:])
-    return [out for out, _ in texts]
+class Program:
+    def __init__(self, command, env, cwd=None):
+        self.out, self.err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+        self.process = forked.start(command, self.out, self.err, {**os.environ, **(env or {})}, cwd)
+
+    def ended(self):
+        """What it said, once it has ended well."""
+        code, texts = self.process.wait(SECONDS), []
+        for f in (self.out, self.err):
+            f.seek(0)
+            texts.append(f.read())
+            f.close()
+        assert code == 0, (code, texts[0], texts[1][-3000:])
+        return texts[0]
 
 
-def ended(processes):
-    return [losses(out) for out in outputs(processes)]
+def outputs(programs):
+    return [p.ended() for p in programs]
+
+
+def ended(programs):
+    return [losses(out) for out in outputs(programs)]
 
 
 def run(*command, env=None):
-    return subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env={**os.environ, **(env or {})})
+    return Program(list(command), env)
 
 
 def run_tf(*args, env=None):
@@ -180,9 +191,8 @@ def test_a_dataset_is_dealt_out_by_file():
                 f.write(dataset_graph(files, f"/job:worker/task:{i}/device:CPU:0"))
             for k in range(i, 5, 2):
                 numbers(rows[k] * (IN + 1), k).tofile(f"{folder}/{i}/{files[k]}")
-            tasks.append(subprocess.Popen([TRAINER, "multi", "100", "data=1", f"examples={sum(rows)}", "graph=graph"],
-                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=f"{folder}/{i}",
-                                          env={**os.environ, **env}))
+            tasks.append(Program([TRAINER, "multi", "100", "data=1", f"examples={sum(rows)}", "graph=graph"], env,
+                                 cwd=f"{folder}/{i}"))
         one, other = outputs(tasks)
         assert one == other and f"examples {sum(rows)}\n" in one, (one, other)
         assert len(losses(one)) == -(-(30 + 7 + 40) // 12), one

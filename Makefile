@@ -3,7 +3,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
 # Two bounds on time: fuzzing inside `make test`, and by `make fuzz`, both for each target.
-FUZZ_SECONDS ?= 10
+FUZZ_SECONDS ?= 5
 FUZZ_MINUTES ?= 5
 
 TOOLS := $(shell . tools/env.sh && echo $$SHOAL_LAUNCHER)

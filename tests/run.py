@@ -10,21 +10,22 @@ shown only when something failed. Kinds, all by default:
   interop  tests/interop/harness.py over ops/*.py, and tests/interop/*_test.py: beside real TensorFlow
   cluster  tests/cluster/*_test.py: real server processes
   chaos    tests/chaos/*_test.py: real processes that are killed, stopped, cut off
-  soft     the tests of clusters and faults once more, as they are, in tasks that each have a soft device. One that is not
-           for it says why (`# not on the soft device: REASON`), one of which a part is enough says which
-           (`# on the soft device: NAME | NAME`). Of long ones some part is run (`# long on the soft device; in short: NAME |
-           NAME`), and all by `make test-soft`, which asks for this kind alone: `make test` must end within 40 minutes on
-           two cores. And, twice, the op harness (in `make test` one case of each row of its tables under the first, of
-           each op under the second; all by `make test-soft`), units of devices, and what says so (`# under sanitizers: NAME | NAME`, or `all`), on the soft device: in the
-           build of the fuzz targets, under Address- and UndefinedBehaviorSanitizer, and in build-tsan, under
-           ThreadSanitizer. What a sanitizer reports in any process that a test starts is a failure of the test,
-           whatever that makes of it
+  soft     the tests of clusters and faults once more, as they are, in tasks that each have a soft device. One that is
+           not for it says why (`# not on the soft device: REASON`), one of which a part is enough says which (`# on
+           the soft device: NAME | NAME`). What runs there under sanitizers as a whole (below), does not without one.
+           Of long ones some part is run (`# long on the soft device; in short: NAME | NAME`). All of all are run by
+           `make test-soft`, which asks for this kind alone: `make test` must end within 40 minutes on two cores. And,
+           twice, the op harness (in `make test` one case of each row of its tables under the first, of each op under
+           the second; all by `make test-soft`), units of devices, and what says so (`# under sanitizers: NAME |
+           NAME`, or `all`), on the soft device: in the build of the fuzz targets, under Address- and
+           UndefinedBehaviorSanitizer, and in build-tsan, under ThreadSanitizer. What a sanitizer reports in any
+           process that a test starts is a failure of the test, whatever that makes of it
   fuzz     build-fuzz/fuzz/*_fuzz, each for --fuzz-seconds from its corpus in tests/fuzz/corpus/NAME; with --fuzz-seed the
            same inputs each time, so that a failure is a change's and not chance's
 
-With --again a program that failed beside others is run once more when all is done, alone and not forked; what fails then has failed. One
-that passes counts, and the last lines name it: something in it, or in what it tests, rests on chance, and wants looking for.
-What a sanitizer reported has failed, whether it comes again or not.
+With --again a program that failed beside others is run once more when all is done, alone and not forked; what fails
+then has failed. One that passes counts, and the last lines name it: something in it, or in what it tests, rests on
+chance, and wants looking for. What a sanitizer reported has failed, whether it comes again or not.
 
 A Python test that needs TensorFlow says so with a line `# needs: tensorflow`; without it the file counts as one skipped. It
 is forked from a process that has TensorFlow in it already (forked.py), unless it says why not (`# not forked: REASON`).
@@ -203,6 +204,8 @@ def soft_job(path, have_tensorflow, long=True):
     said = re.search(r"^# (not )?on the soft device: (.*)$", text, re.M)
     whole = re.search(r"^# long on the soft device(?:; in short: (.*))?$", text, re.M)
     part = said[2] if said else None
+    if not long and re.search(r"^# under sanitizers: all$", text, re.M):
+        return None
     if whole and not long:
         part = whole[1]
     if said and said[1] or whole and not long and not part:
@@ -299,7 +302,7 @@ def collect(kinds, build, fuzz_seconds, fuzz_seed, emulator):
 def at_once_here():
     """More than there are cores: most programs wait as long as they compute, for servers to start, and to give up."""
     cores = len(os.sched_getaffinity(0))
-    return cores + (cores + 1) // 2
+    return cores + max(2, (cores + 1) // 2)
 
 
 def main():
@@ -312,7 +315,7 @@ def main():
     parser.add_argument("--again", action="store_true", help="what failed beside others is run once more, alone")
     parser.add_argument("--patience", type=int, default=1, help="times the usual bounds on a program's time")
     parser.add_argument("--emulator", help="runs the unit programs of a build for another architecture")
-    parser.add_argument("-j", type=int, default=at_once_here(), help="programs at once; default: 3 for 2 cores, and so on")
+    parser.add_argument("-j", type=int, default=at_once_here(), help="programs at once; default: 4 for 2 cores, 6 for 4, 24 for 16")
     args = parser.parse_args()
     jobs = collect(args.kinds or KINDS, os.path.abspath(args.build), args.fuzz_seconds, args.fuzz_seed,
                    args.emulator.split() if args.emulator else [])

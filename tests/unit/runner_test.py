@@ -71,7 +71,8 @@ def test_on_the_soft_device():
 def test_long_on_the_soft_device():
     with tempfile.TemporaryDirectory() as folder:
         for said, short, whole in (("# long on the soft device", None, []), ("# long on the soft device; in short: a", ["a"], []),
-                                   ("# on the soft device: a | b\n# long on the soft device; in short: b", ["b"], ["a", "b"])):
+                                   ("# on the soft device: a | b\n# long on the soft device; in short: b", ["b"], ["a", "b"]),
+                                   ("# under sanitizers: all", None, []), ("# under sanitizers: a", [], [])):
             path = os.path.join(folder, "x_test.py")
             with open(path, "w") as f:
                 f.write(f'"""Words.\n\n{said}\n"""\n')

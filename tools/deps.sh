@@ -63,6 +63,7 @@ find_python() {
 }
 
 # make_env FOLDER LAST_MINOR_OF_PYTHON REQUIREMENT...
+# (What is imported is compiled then, and what is not, never.)
 make_env() {
   env=$1 last=$2
   shift 2
@@ -74,7 +75,7 @@ make_env() {
   }
   say "installing $* in $env"
   mkdir -p "$(dirname "$env")" && rm -rf "$env" && "$python" -m venv "$env" &&
-    "$env/bin/pip" install -q --disable-pip-version-check "$@" && touch "$env/.ready" && return 0
+    "$env/bin/pip" install -q --no-compile --disable-pip-version-check "$@" && touch "$env/.ready" && return 0
   rm -rf "$env"
   say "could not install $*; tests that need it are skipped"
 }
@@ -89,24 +90,20 @@ add_serving_api() {
     say "could not install tensorflow-serving-api; tests that need it are skipped"
 }
 
+case $(uname -m) in
+  x86_64) tensorflow=tensorflow-cpu ;;
+  *) tensorflow=tensorflow ;;
+esac
 if_missing=
 for what in "$@"; do
   case $what in
     --if-missing) if_missing=1 ;;
     packages) install_packages "$PACKAGES" "$WANTED" || exit 1 ;;
     daemons) install_packages "" "$DAEMONS" || exit 1 ;;
-    tensorflow)
-      case $(uname -m) in
-        x86_64) make_env "$SHOAL_TF_ENV" 11 "tensorflow-cpu==$SHOAL_TF_VERSION" ;;
-        *) make_env "$SHOAL_TF_ENV" 11 "tensorflow==$SHOAL_TF_VERSION" ;;
-      esac
-      add_serving_api ;;
-    newest)
-      case $(uname -m) in
-        x86_64) make_env "$SHOAL_TF_NEWEST_ENV" 99 tensorflow-cpu ;;
-        *) make_env "$SHOAL_TF_NEWEST_ENV" 99 tensorflow ;;
-      esac ;;
+    tensorflow) { make_env "$SHOAL_TF_ENV" 11 "$tensorflow==$SHOAL_TF_VERSION"; add_serving_api; } & ;;
+    newest) make_env "$SHOAL_TF_NEWEST_ENV" 99 "$tensorflow" & ;;
     torch) make_env "$SHOAL_TORCH_ENV" 99 torch "numpy<2" ;;
     *) say "what is '$what'? packages, daemons, tensorflow, newest or torch"; exit 2 ;;
   esac
 done
+wait # the environments are made side by side

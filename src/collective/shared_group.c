@@ -45,6 +45,8 @@ struct shared_group {
   } * members;                   /* [size] */
   struct device *device;         /* NULL: values are in the host's memory */
   struct tensor *windows;        /* [size], of each rank: the own one, and the driver's: those that were opened */
+  struct device_bond *bond;      /* the driver's: makes the sums of this epoch; NULL: windows do */
+  uint64_t bond_epoch;           /* the driver's: that it was settled in */
   char *spare;
   void (*over)(void *arg, struct collective_run *list);
   void *arg;
@@ -278,7 +280,138 @@ static shoal_status why_not(struct shared_group *g) {
   return r == g->rank ? status_mark_derived(s) : s; /* who gave up here has a reason, and that is to be told */
 }
 
+/* ---- sums by the type's library: bonded.h ---- */
+
+static void drop_bond(struct shared_group *g) {
+  if (g->bond) device_bonds(g->device)->free(g->bond);
+  g->bond = NULL;
+}
+
+static bool has_failed(const struct shared_group *g) {
+  for (int r = 0; r < g->size; r++)
+    if (atomic_load(&g->areas[r]->bond.failed) == g->epoch) return true;
+  return false;
+}
+
+static bool is_lost(struct shared_group *g) {
+  return atomic_load(&g->stop) || atomic_load(&g->dead) || who_broke(g) >= 0;
+}
+
+/* Asked by who is in the library: processes that are gone are looked for now and then. */
+struct bond_wait {
+  struct shared_group *g;
+  int64_t looked;
+  bool joins; /* it ends too where another rank cannot */
+};
+
+static bool wait_is_over(void *arg) {
+  struct bond_wait *w = arg;
+  int64_t now = clock_ns();
+  if (now - w->looked > LOOK_NS) {
+    look_at_members(w->g);
+    w->looked = now;
+  }
+  return is_lost(w->g) || (w->joins && has_failed(w->g));
+}
+
+static bool is_named(struct shared_group *g) {
+  return atomic_load(&g->areas[0]->bond.named) == g->epoch || who_broke(g) >= 0;
+}
+
+static bool all_settled(struct shared_group *g) {
+  for (int r = 0; r < g->size; r++) {
+    const struct bond_word *w = &g->areas[r]->bond;
+    if (atomic_load(&w->joined) != g->epoch && atomic_load(&w->failed) != g->epoch) return who_broke(g) >= 0;
+  }
+  return true;
+}
+
+static void tell_refusal(const struct shared_group *g, int r, int with) {
+  if (with >= 0)
+    LOGW("sums of %s and %s go by windows: they are on one card, and collective_nccl is for ranks each on their own",
+         g->members[with].name, g->members[r].name);
+  else if (g->device->across)
+    LOGW("sums of %s and %s go by windows: that one does not ask for collective_nccl", g->members[g->rank].name,
+         g->members[r].name);
+}
+
+/* Rank 0 says by which name they join, before anybody can. */
+static shoal_status name_bond(struct shared_group *g) {
+  struct bond_word *own = &g->own->bond;
+  shoal_status s = device_bonds(g->device)->name(g->device, &own->name);
+  if (s) atomic_store(&own->failed, g->epoch);
+  atomic_store(&own->named, g->epoch);
+  ring_all(g);
+  return s;
+}
+
+static shoal_status join_bond(struct shared_group *g) {
+  struct bond_wait wait = {.g = g, .looked = clock_ns(), .joins = true};
+  struct device_bond_name name = g->areas[0]->bond.name;
+  if (has_failed(g)) return UNIMPLEMENTED("another rank cannot");
+  return device_bonds(g->device)->join(g->device, &name, g->rank, g->size, &(struct device_watch){wait_is_over, &wait},
+                                       &g->bond);
+}
+
+/* All ranks come here with the first sum of an epoch. An error: the epoch is over. */
+static shoal_status settle_bond(struct shared_group *g) {
+  const struct bond_word *words[SHARED_RANKS];
+  int with, refused;
+  drop_bond(g);
+  for (int r = 0; r < g->size; r++) words[r] = &g->areas[r]->bond;
+  g->bond_epoch = g->epoch;
+  if ((refused = bond_refused(words, g->size, &with)) >= 0) {
+    tell_refusal(g, refused, with);
+    return NULL;
+  }
+  shoal_status s = g->rank == 0 ? name_bond(g) : NULL;
+  if (!s && (!wait_for(g, is_named, INT64_MAX) || is_lost(g))) return why_not(g);
+  if (!s) s = join_bond(g);
+  if (s) LOGW("sums of %s go by windows: %s", g->members[g->rank].name, shoal_status_message(s));
+  atomic_store(s ? &g->own->bond.failed : &g->own->bond.joined, g->epoch);
+  shoal_status_free(s);
+  ring_all(g);
+  if (!wait_for(g, all_settled, INT64_MAX) || is_lost(g)) return why_not(g);
+  if (has_failed(g)) drop_bond(g);
+  return NULL;
+}
+
+/* Are all that is to be done sums that the library has? The same on all ranks. */
+static bool is_for_bond(const struct shared_group *g, int n) {
+  const struct device_bonds *bonds = device_bonds(g->device);
+  bool can = bonds != NULL;
+  for (int i = 0; i < n && can; i++) {
+    const struct collective_run *r = g->parts[i].run;
+    can = r->request->operation == OPERATION_ALL_REDUCE &&
+          bonds->can(r->arithmetic->op, r->arithmetic->final != NULL, (shoal_dtype)r->device_in->dtype);
+  }
+  return can;
+}
+
+static shoal_status execute_by_bond(struct shared_group *g, int n) {
+  struct bond_wait wait = {.g = g, .looked = clock_ns()};
+  struct device_merging *sums = mem_zalloc((size_t)n, sizeof *sums);
+  for (int i = 0; i < n; i++) {
+    const struct collective_run *r = g->parts[i].run;
+    sums[i] = (struct device_merging){.merge = r->arithmetic->op,
+                                      .mean_of = r->arithmetic->final ? r->members : 0,
+                                      .n_in = 1,
+                                      .n_out = 1,
+                                      .in = &r->device_in,
+                                      .out = &r->device_out};
+  }
+  shoal_status s = device_bonds(g->device)->sum(g->bond, sums, n, &(struct device_watch){wait_is_over, &wait});
+  free(sums);
+  if (shoal_status_code(s) != SHOAL_CANCELLED) return s;
+  shoal_status_free(s);
+  return why_not(g);
+}
+
 static shoal_status execute(struct shared_group *g, int n) {
+  if (g->device && is_for_bond(g, n)) {
+    if (g->bond_epoch != g->epoch) TRY(settle_bond(g));
+    if (g->bond) return execute_by_bond(g, n);
+  }
   struct shared_work w = {
       .parts = g->parts, .n_parts = n, .areas = g->areas, .rank = g->rank, .size = g->size, .spare = g->spare};
   struct window_work on_device = {
@@ -535,6 +668,7 @@ struct collective_transport *shared_group_transport(struct shared_group *g) {
 }
 bool shared_group_is_refused(const struct shared_group *g) { return atomic_load(&g->refused); }
 bool shared_group_is_dead(const struct shared_group *g) { return atomic_load(&g->dead); }
+bool shared_group_is_bonded(const struct shared_group *g) { return g->bond; }
 
 bool shared_group_is_idle(struct shared_group *g) {
   pthread_mutex_lock(&g->lock);
@@ -612,6 +746,7 @@ static bool tell_window(struct shared_group *g) {
   shoal_status_free(s);
   if (!told) return false;
   g->own->window = handle;
+  bond_word_tell(&g->own->bond, g->device);
   atomic_store(&g->own->has_window, 1);
   return true;
 }
@@ -676,6 +811,7 @@ void shared_group_free(struct shared_group *g) {
   while (g->driven) pthread_cond_wait(&g->changed, &g->lock); /* by one who does not know that all have ended */
   pthread_mutex_unlock(&g->lock);
   if (g->has_keeper) pthread_join(g->keeper, NULL);
+  drop_bond(g);
   if (g->own) leave(g);
   for (int r = 0; r < g->size; r++) {
     shared_view_close(g->members[r].view);

@@ -45,6 +45,8 @@ struct collective_transport *shared_group_transport(struct shared_group *g);
 bool shared_group_is_refused(const struct shared_group *g);
 /* A member is gone: it will not work again. */
 bool shared_group_is_dead(const struct shared_group *g);
+/* Are its sums made by a library of the device's type (bonded.h)? For tests: nothing is under way. */
+bool shared_group_is_bonded(const struct shared_group *g);
 /* Is nothing under way? Then it may be freed, by a thread that no run has ended on. */
 bool shared_group_is_idle(struct shared_group *g);
 /* Whom a collective waits for; -1: nobody in particular. */

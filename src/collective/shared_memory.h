@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "collective/bonded.h"
 #include "collective/transport.h"
 #include "device/device.h"
 
@@ -29,7 +30,7 @@ enum {
   SHARED_RANKS = 64,        /* of a group */
   SHARED_REFUSED = 64,      /* groups that could not be joined: the last ones */
   SHARED_LOST = 1,          /* the key of an area that is nobody's, and not to be used again */
-  SHARED_FORM = 1,          /* another whenever turns change, or what is shown in them: two builds go by messages */
+  SHARED_FORM = 2,          /* another whenever turns change, or what is shown in them: two builds go by messages */
 };
 
 /* Where a home is; boot 0: nowhere. */
@@ -64,6 +65,7 @@ struct shared_area {
   _Alignas(64) _Atomic uint64_t turn;       /* turns that it has ended */
   _Alignas(64) _Atomic uint32_t has_window; /* it is told: of groups in devices' memory */
   struct device_handle window;
+  struct bond_word bond; /* of groups in devices' memory: see bonded.h */
   _Alignas(64) struct shared_post posts[SHARED_POSTS];
   struct shared_turn_of order[SHARED_POSTS];  /* rank 0's */
   _Alignas(4096) char slots[2][SHARED_CHUNK]; /* of the turns with an even and an odd number */

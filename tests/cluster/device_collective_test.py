@@ -78,6 +78,21 @@ def across_tasks():
         assert counted(c, "windows")
 
 
+def by_a_library():
+    """collective_nccl of servers: each task has a card of its own, until both say that they are on one."""
+    flags = ["--session_config=experimental { collective_nccl: true }", "--devices=CPU=2", "--http_port=0"]
+    for card in (None, "one"):
+        if card:
+            os.environ["SHOAL_SOFT_CARD"] = card
+        try:
+            with Cluster(flags, worker=["shoal"] * 2) as c:
+                compare(c, [(0, 0), (1, 0)], 200000, 1)
+                told = any("they are on one card" in c.tasks["worker", t].text() for t in (0, 1))
+                assert told == bool(card), c.tasks["worker", 0].text()
+        finally:
+            os.environ.pop("SHOAL_SOFT_CARD", None)
+
+
 def without_shared_memory():
     with Cluster(["--http_port=0", "--devices=CPU=2", "--fast_path=false"], worker=["shoal"] * 2) as c:
         compare(c, [(0, 0), (1, 0)], 1000, 1)
@@ -103,4 +118,4 @@ def a_task_is_lost():
 
 if __name__ == "__main__":
     sys.exit(report([("in one task", in_one_task), ("in two tasks of one host", across_tasks),
-                     ("by way of the host", without_shared_memory), ("a task that is lost", a_task_is_lost)]))
+                     ("by a library", by_a_library), ("by way of the host", without_shared_memory), ("a task that is lost", a_task_is_lost)]))

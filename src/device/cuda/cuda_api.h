@@ -57,6 +57,7 @@ enum cu_attribute { CU_MULTIPROCESSORS = 16, CU_COMPUTE_MODE = 20, CU_CAPABILITY
   X(event_free, "cuEventDestroy_v2", (CUevent e))                                                                 \
   X(event_record, "cuEventRecord", (CUevent e, CUstream s))                                                       \
   X(event_wait, "cuEventSynchronize", (CUevent e))                                                                \
+  X(event_query, "cuEventQuery", (CUevent e))                                                                     \
   X(capture_begin, "cuStreamBeginCapture_v2", (CUstream s, int mode))                                             \
   X(capture_end, "cuStreamEndCapture", (CUstream s, CUgraph * out))                                               \
   X(graph_make, "cuGraphInstantiateWithFlags", (CUgraphExec * out, CUgraph g, unsigned long long flags))          \

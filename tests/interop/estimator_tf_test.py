@@ -199,6 +199,17 @@ def test_second_momentum():
                      "dnn_real", "REAL", ("SGD", {"learning_rate": 0.001, "momentum": 0.5}))
 
 
+def test_second_baseline():
+    for kind, labels, classes in ("baseline", "TWO", 2), ("baseline_three", "THREE", 3), ("baseline_real", "REAL", 0):
+        second_both_ways(lambda d: Canned(BASELINE, d, classes=classes, keras=True), kind, labels)
+
+
+def test_second_baseline_adam():
+    adam = api.lib().shoal_keras_adam(0.1)
+    second_both_ways(lambda d: Canned(BASELINE, d, classes=2, optimizers=(adam, None), keras=True), "baseline", "TWO",
+                     ("Adam", {"learning_rate": 0.1}))
+
+
 def test_second_weights():
     """Weights alone of such a checkpoint: evaluated without Keras' names, and a warm start."""
     c = Columns()

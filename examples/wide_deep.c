@@ -34,15 +34,18 @@ int main(int argc, char **argv) {
       flag_number("save_steps", "a checkpoint, and an evaluation, every so many", &save_steps, 1),
       flag_real("target", "stop early, when an evaluation finds this accuracy; 0: never", &target),
       DEVICE_FLAG(device),
-      flag_text("ps_hosts", "what shoal launch adds is in TF_CONFIG, too: this and the rest say nothing new", &unused),
-      flag_text("worker_hosts", "", &unused),
-      flag_text("chief_hosts", "", &unused),
-      flag_text("job_name", "", &unused),
-      flag_number("task_index", "", &task, 0),
+      flag_text("ps_hosts", "of the parameter servers: as shoal launch gives it; TF_CONFIG's are taken", &unused),
+      flag_text("worker_hosts", "of the workers: likewise", &unused),
+      flag_text("chief_hosts", "of the chief: likewise", &unused),
+      flag_text("job_name", "what this task is: likewise", &unused),
+      flag_number("task_index", "which of them: likewise", &task, 0),
       flags_end(),
   };
   read_flags(argc, argv, "wide_deep: a linear model and a network over a table, trained and evaluated", flags);
 
+  const char *config = getenv("TF_CONFIG");
+  if (!model_dir && (!config || !strstr(config, "model_dir")))
+    refuse("--model_dir=DIR is missing: where checkpoints, event files and exports go");
   char device_name[DEVICE_NAME];
   check_device(device, 1);
   name_device(device, "", 0, device_name);
@@ -69,7 +72,6 @@ int main(int argc, char **argv) {
                       .early_stopping = target > 0 ? early : NULL),
         SHOAL_OPTIONS(shoal_eval_spec, .input = census_input, .arg = &test, .exporters = best, .n_exporters = 1));
 
-  const char *config = getenv("TF_CONFIG");
   bool tells = !config || !strstr(config, "cluster") || strstr(config, "evaluator");
   if (!error && tells && !shoal_preempted()) { /* who has evaluated tells how well it went */
     shoal_results *r = NULL;

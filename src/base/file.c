@@ -336,7 +336,7 @@ static shoal_status writer_begin(struct file_writer *w, const char *path, bool w
     errno = EACCES;
   }
   if (w->fd < 0) {
-    s = ERRNO_STATUS(errno, "%s", whole && !opened.confined ? w->temporary : p);
+    s = ERRNO_STATUS(errno, "%s", p);
     free(w->temporary);
     w->temporary = NULL; /* there is none to remove */
     file_writer_abort(w);

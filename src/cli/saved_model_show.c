@@ -6,9 +6,9 @@
 #include "base/status.h"
 #include "cli/cli.h"
 #include "cli/saved_model.h"
-#include "cli/structured_text.h"
 #include "saved_model/meta.h"
 #include "saved_model/outline.h"
+#include "saved_model/structured.h"
 #include "tensor/dtype.h"
 
 static void print_dtype(int indent, shoal_dtype t) {
@@ -83,8 +83,10 @@ static void print_form(struct wire takes, int number) {
   if (both.n > 1) named = structured_items(both.at[1].value);
   if (args.n) printf("    Option #%d\n      Callable with:\n", number);
   for (size_t i = 0; i < args.n; i++) {
-    printf("        Argument #%zu\n", i + 1);
-    structured_print(args.at[i].value, 10);
+    struct text lines = {0};
+    structured_add(&lines, args.at[i].value, 10);
+    printf("        Argument #%zu\n%s", i + 1, text_cstr(&lines));
+    text_release(&lines);
   }
   for (size_t i = 0; i < named.n; i++) {
     struct text name = {0};

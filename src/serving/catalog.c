@@ -207,9 +207,21 @@ static void drop_unwanted(struct catalog *c, struct served_model *m, const found
   forget(c, m, wanted);
 }
 
+/* The folder has a model itself, where folders of versions are looked for. */
+static bool is_version(const char *base) {
+  char *packed = mem_printf("%s/saved_model.pb", base), *text = mem_printf("%s/saved_model.pbtxt", base);
+  bool is = file_exists(packed) || file_exists(text);
+  free(packed);
+  free(text);
+  return is;
+}
+
 /* any: there are versions, but none that is wanted. */
 static void say_missing(struct served_model *m, shoal_status why, bool any) {
   if (!m->missing && why) LOGW("model '%s': %s", m->config.name, shoal_status_message(why));
+  else if (!m->missing && !any && is_version(m->config.base_path))
+    LOGW("model '%s': %s is a version itself; what is served is the folder that versions are in, which are numbers",
+         m->config.name, m->config.base_path);
   else if (!m->missing && any)
     LOGW("model '%s': none of the versions that model_version_policy names is in %s", m->config.name,
          m->config.base_path);

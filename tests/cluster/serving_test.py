@@ -6,6 +6,7 @@ errors, the end.
 """
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -693,7 +694,6 @@ def test_devices(folder):
 @in_folder
 def test_starts_that_fail(folder):
     def start(*flags):
-        import subprocess
         p = subprocess.run([cluster.SHOAL, "serve", "--port=0", *flags], capture_output=True, text=True,
                            timeout=cluster.PATIENCE)
         return p.returncode, p.stderr
@@ -713,6 +713,12 @@ def test_starts_that_fail(folder):
         f.write("model_config_list { config { nam: 1 } }")
     code, words = start(f"--model_config_file={folder}/config")
     assert code == 2 and "nam" in words, (code, words)
+    open(os.path.join(folder, "empty", "saved_model.pb"), "w").close()
+    with subprocess.Popen([cluster.SHOAL, "serve", "--port=0", f"--model_base_path={folder}/empty"], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+        p.stdout.readline()
+        p.terminate()
+        assert "empty is a version itself" in p.communicate(timeout=cluster.PATIENCE)[1]
 
 
 if __name__ == "__main__":

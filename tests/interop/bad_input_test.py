@@ -82,10 +82,18 @@ def test_columns():
         assert code == 0 and "0 batches" in text, (code, text)
         put(folder, "b.csv", b"1,2,3\n4,5\n")
         code, text = example("feed", f"--data_dir={folder}")
-        assert code == 1 and re.search(r"3.*2|2.*3", text), (code, text)
+        assert code == 1 and "b.csv, line 2: Expect 3 fields but have 2" in text, (code, text)
         put(folder, "b.csv", b"1,2,3\n4,\xff\xfe,6\n")
         code, text = example("feed", f"--data_dir={folder}")
-        assert code == 1 and "not a valid float" in text, (code, text)
+        assert code == 1 and re.search("b.csv, line 2: .*not a valid float", text), (code, text)
+        put(folder, "b.csv", b'1,2,"3"\r\n"4",5,6\n7\n')
+        code, text = example("feed", f"--data_dir={folder}")
+        assert code == 1 and "b.csv, line 3: Expect 3 fields but have 1" in text, (code, text)
+
+
+def test_flags_left_out():
+    code, text = example("wide_deep")
+    assert code == 2 and text.startswith("wide_deep: --model_dir=DIR is missing"), (code, text)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ struct csv_dataset {
 struct csv_iter {
   struct data_iterator head;
   int64_t file; /* the next to open */
+  int64_t line; /* that is read, from 1 */
   bool open;
   struct byte_stream in;
   struct text field; /* reused */
@@ -87,6 +88,7 @@ static void keep(struct csv_iter *it, struct row *r, int c, bool *wanted) {
 /* c ended a field: is it the record's last? */
 static shoal_status end_field(struct csv_iter *it, struct row *r, int c) {
   r->over = c != (unsigned char)csv_of(it)->delim;
+  it->line += c == '\n' || c == '\r';
   if (c >= 0) it->in.at++;
   if (c != '\r') return NULL;
   TRY(peek(it, &c));
@@ -135,6 +137,7 @@ static shoal_status quoted_field(struct csv_iter *it, struct row *r, bool wanted
         mistake(r, INVALID("Quote inside a string has to be escaped by another quote"));
       }
     }
+    it->line += c == '\n';
     keep(it, r, c, &wanted);
   }
 }
@@ -170,6 +173,7 @@ static shoal_status open_file(struct csv_iter *it) {
   TRY(byte_stream_open(&it->in, d->files[it->file], d->compression));
   it->file++;
   it->open = true;
+  it->line = 1;
   if (!d->header) return NULL;
   struct row r = {0};
   bool end = false;
@@ -177,7 +181,7 @@ static shoal_status open_file(struct csv_iter *it) {
   if (!s && !r.bad && !end) return NULL;
   shoal_status_free(s);
   shoal_status_free(r.bad);
-  return INVALID("Can't read header of file");
+  return INVALID("Can't read header of file %s", d->files[it->file - 1]);
 }
 
 static shoal_status csv_next(struct data_iterator *self, struct data_ctx *ctx, struct tensor *out, bool *end) {
@@ -191,12 +195,15 @@ static shoal_status csv_next(struct data_iterator *self, struct data_ctx *ctx, s
     }
     struct row r = {.out = out};
     bool over = false;
+    int64_t line = it->line;
     shoal_status s = read_record(it, &r, &over);
     if (s) shoal_status_free(r.bad);
-    else s = r.bad;
-    if (!s && !over && r.n != d->head.n) s = INVALID("Expect %d fields but have %d in record", d->head.n, r.n);
+    else if (!r.bad && !over && r.n != d->head.n)
+      r.bad = INVALID("Expect %d fields but have %d in record", d->head.n, r.n);
+    if (!s && r.bad) s = status_prefix(r.bad, "%s, line %" PRId64 ": ", d->files[it->file - 1], line);
     if (s) tensors_release(out, d->head.n);
-    if (s || !over) return s;
+    if (s) return s;
+    if (!over) return NULL;
     close_file(it);
   }
 }

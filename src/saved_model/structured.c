@@ -1,4 +1,4 @@
-/* What a function takes, as Python prints it; see structured_text.h.
+/* What a function takes, as Python prints it; see structured.h.
  *
  *   x: TensorSpec(shape=(None, 2), dtype=tf.float32, name='x')
  *   DType: bool
@@ -6,10 +6,9 @@
  *
  * The file is a stranger's: what is nested deeper than MOST_DEEP is "...", and names are shown as text for people is.
  */
-#include "cli/structured_text.h"
+#include "saved_model/structured.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "proto/saved_object.wire.h"
@@ -252,21 +251,20 @@ static void add_argument(struct text *out, struct wire value, const struct wire_
   }
 }
 
-void structured_print(struct wire value, int indent) {
+void structured_add(struct text *out, struct wire value, int indent) {
   struct wire_field f = kind_of(value);
   struct wire name = wire_from("", 0);
-  struct text out = {0};
+  text_addf(out, "%*s", indent, "");
   if (f.tag == StructuredValue_string_value) {
-    add_name(&out, wire_inside(&f));
+    add_name(out, wire_inside(&f));
   } else if (f.tag == StructuredValue_tensor_spec_value) {
     find_TensorSpecProto_name(wire_inside(&f), &name);
-    if (wire_left(&name)) add_name(&out, name);
-    else text_adds(&out, "None");
-    text_adds(&out, ": ");
-    add_value(&out, value, 0);
+    if (wire_left(&name)) add_name(out, name);
+    else text_adds(out, "None");
+    text_adds(out, ": ");
+    add_value(out, value, 0);
   } else {
-    add_argument(&out, value, &f, indent);
+    add_argument(out, value, &f, indent);
   }
-  printf("%*s%s\n", indent, "", text_cstr(&out));
-  text_release(&out);
+  text_addc(out, '\n');
 }

@@ -1,6 +1,6 @@
 /* StructuredValues, which say what a function takes, in the words that Python has for them. */
-#ifndef CLI_STRUCTURED_TEXT_H
-#define CLI_STRUCTURED_TEXT_H
+#ifndef SAVED_MODEL_STRUCTURED_H
+#define SAVED_MODEL_STRUCTURED_H
 
 #include "base/text.h"
 #include "base/vec.h"
@@ -14,7 +14,7 @@ typedef VEC(struct structured_item) structured_list;
 /* Those of a list, a tuple or a dictionary, the last by their keys; none of anything else. */
 structured_list structured_items(struct wire value);
 
-/* Prints an argument as saved_model_cli does, each line after so many spaces. */
-void structured_print(struct wire value, int indent);
+/* Appends an argument as saved_model_cli prints it: lines, each after so many spaces. */
+void structured_add(struct text *out, struct wire value, int indent);
 
 #endif

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "graph/shape_fn.h"
+#include "ops/array/array_util.h"
 #include "ops/state/joined.h"
 #include "ops/state/swept.h"
 
@@ -134,6 +135,8 @@ static shoal_status joined_run(struct kernel_ctx *ctx) {
   const struct joined_updates *st = ctx->state;
   const struct tensor *const *shared = ctx->in + (ptrdiff_t)st->at.count * (st->at.n_vars + 1);
   shoal_status s = NULL;
+  for (const struct tensor *const *x = shared; x < ctx->in + ctx->kernel->n_in; x++)
+    if ((*x)->rank) return INVALID("%s is not a scalar", tensor_shape_str(*x)); /* as the graph said it was */
   for (int m = 0; m < st->at.count && !s; m++) {
     s = run_one(ctx, st, m, shared);
     if (s) ctx->part = m;

@@ -20,7 +20,7 @@ struct run_message {
 
 static char *address(const struct collective_run *r, struct schedule_span s) {
   char *base = s.buffer == BUFFER_IN ? (char *)r->in : s.buffer == BUFFER_OUT ? r->out : r->scratch->data;
-  return base + (size_t)s.at * r->element;
+  return base ? base + (size_t)s.at * r->element : NULL; /* a step that has no such span; a receiver has no input */
 }
 
 static struct buffer *owner(const struct collective_run *r, struct schedule_span s) {

@@ -94,7 +94,6 @@ static void pack_b(void *arg, int64_t begin, int64_t end) {
 /* Of one panel of A over kc steps. */
 static size_t row_bytes(const struct gemm_job *j) {
   struct gemm_rows *rows;
-  if (j->kn->lie == GEMM_A_TILES) return sizeof(struct gemm_tile_rows);
   if (j->kn->lie == GEMM_A_ROWS) return sizeof *rows + (size_t)j->kn->mr * sizeof *rows->own;
   return (size_t)j->kc * (size_t)j->kn->mr * j->in_size;
 }
@@ -341,8 +340,6 @@ static void run_empty(const struct gemm *g) {
 
 static const struct gemm_kernel *find_kernel(const struct gemm *g) {
   enum gemm_lie lie = !g->a.trans ? GEMM_A_ROWS : g->b.stretches ? GEMM_B_STRETCHES : GEMM_LANES;
-  if (g->a.type == SHOAL_BFLOAT16)
-    lie = g->a.trans || g->a.pack || g->m % GEMM_TILE || g->k % GEMM_TILE ? GEMM_LANES : GEMM_A_TILES;
   const struct gemm_kernel *kn = gemm_kernel_find(g->a.type, g->m, g->n, lie);
   /* With several blocks of rows B is packed once, over all of K. */
   if (kn && kn->lie == GEMM_B_STRETCHES && g->m > kn->mc) return gemm_kernel_find(g->a.type, g->m, g->n, GEMM_LANES);
@@ -362,8 +359,8 @@ shoal_status gemm_run(struct pool *pool, const struct gemm *g) {
   j.threads = pool ? (int)MIN(pool_threads(pool), 1 + flops / THREAD_FLOPS) : 1;
   MUST(j.kn);
   MUST(j.kn->lie != GEMM_A_ROWS || (j.kn->mr <= GEMM_ROWS && j.kn->kc <= GEMM_ROW));
+  enum gemm_lie a_lies = j.kn->lie == GEMM_A_ROWS ? GEMM_A_ROWS : GEMM_LANES;
   enum gemm_lie b_lies = j.kn->lie == GEMM_B_STRETCHES ? GEMM_B_STRETCHES : GEMM_LANES;
-  enum gemm_lie a_lies = b_lies ? GEMM_LANES : j.kn->lie;
   j.pa = (struct gemm_panel){j.kn->mr, j.kn->group_a, j.kn->round, j.kn->in, a_lies};
   j.pb = (struct gemm_panel){j.kn->nr, j.kn->group_b, j.kn->round, j.kn->in, b_lies};
   j.in_size = dtype_size(j.kn->in);

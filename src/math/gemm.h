@@ -30,7 +30,7 @@ enum gemm_act {
 /* How a panel is laid out: `width` lanes (rows of A, columns of B) side by side for each group of `group` steps
  * of k: element (lane, k) stands at (k / group) * width * group + lane * group + k % group. The number of steps
  * is a multiple of `round` (itself one of group). So panels lie as lanes; others are made of what they find. */
-enum gemm_lie { GEMM_LANES, GEMM_A_ROWS, GEMM_B_STRETCHES, GEMM_A_TILES };
+enum gemm_lie { GEMM_LANES, GEMM_A_ROWS, GEMM_B_STRETCHES };
 struct gemm_panel {
   int width, group, round;
   shoal_dtype type; /* of packed elements */
@@ -43,12 +43,6 @@ enum { GEMM_ROWS = 16, GEMM_ROW = 256 + 16 }; /* lanes at most; steps at most, a
 struct gemm_rows {
   const float *at[GEMM_ROWS];
   _Alignas(64) float own[][GEMM_ROW];
-};
-
-/* A panel of A, of bfloat16, where it lies: whole rows and whole groups of k, which is contiguous. */
-struct gemm_tile_rows {
-  const void *at;
-  size_t step; /* bytes from one row to the next */
 };
 
 /* A panel of B, of float, that lies in the matrix as lanes do, in stretches of n steps, `step` elements apart. k: the

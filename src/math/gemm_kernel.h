@@ -9,7 +9,6 @@
 #include "math/gemm.h"
 
 enum { GEMM_MAX_TILE = 32 * 64 }; /* accumulators of the largest tile */
-enum { GEMM_TILE = 32 };          /* rows, and steps of k, of which kernels of GEMM_A_TILES take whole multiples */
 
 struct gemm_kernel {
   const char *name;

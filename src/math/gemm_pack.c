@@ -235,10 +235,6 @@ static void pack_groups(const struct gemm_panel *p, const void *data, int64_t ls
 void gemm_pack_block(const struct gemm_panel *panel, const void *data, shoal_dtype type, int64_t ls, int64_t ks,
                      bool conj, int lanes, int64_t n, void *dst) {
   int w = panel->width;
-  if (panel->lie == GEMM_A_TILES) {
-    *(struct gemm_tile_rows *)dst = (struct gemm_tile_rows){data, (size_t)ls * sizeof(uint16_t)};
-    return;
-  }
   if (panel->type == SHOAL_BFLOAT16) {
     pack_groups(panel, data, ls, ks, lanes, n, dst);
     return;

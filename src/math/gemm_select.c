@@ -43,8 +43,7 @@ static bool proven(const struct gemm_kernel *k) {
   static _Alignas(64) float fa[MAX_MR * MAX_K], fb[MAX_NR * MAX_K], c[MAX_MR * (MAX_NR + ODD)];
   bool narrow = k->in == SHOAL_BFLOAT16;
   if (k->acc != SHOAL_FLOAT32) return true;
-  bool in_rows = k->lie == GEMM_A_ROWS || k->lie == GEMM_A_TILES;
-  struct gemm_tile_rows tile_rows = {a, MAX_K * sizeof *a};
+  bool in_rows = k->lie == GEMM_A_ROWS;
   struct gemm_rows rows;
   for (int i = 0; i < GEMM_ROWS; i++) rows.at[i] = fa + i * MAX_K;
   union { /* in two stretches */
@@ -65,9 +64,8 @@ static bool proven(const struct gemm_kernel *k) {
       else if (l < k->nr) fb[at_b] = y;
     }
   for (int i = 0; i < k->mr * ldc; i++) c[i] = 1000;
-  const void *panel_a = narrow ? (void *)a : fa;
+  const void *panel_a = in_rows ? (void *)&rows : narrow ? (void *)a : fa;
   const void *panel_b = k->lie == GEMM_B_STRETCHES ? (void *)&b_in : narrow ? (void *)b : fb;
-  if (in_rows) panel_a = narrow ? (void *)&tile_rows : &rows;
   k->micro(PROOF_STEPS, panel_a, panel_b, c, ldc, false);
   k->micro(PROOF_STEPS, panel_a, panel_b, c, ldc, true);
   for (int i = 0; i < k->mr; i++)
@@ -134,7 +132,7 @@ static const struct gemm_kernel *find_packed(shoal_dtype in, int64_t m, int64_t 
 
 const struct gemm_kernel *gemm_kernel_find(shoal_dtype type, int64_t m, int64_t n, enum gemm_lie lie) {
   if (type == SHOAL_BFLOAT16) {
-    const struct gemm_kernel *k = find_packed(SHOAL_BFLOAT16, m, n, lie);
+    const struct gemm_kernel *k = find_packed(SHOAL_BFLOAT16, m, n, GEMM_LANES);
     if (k) return k;
   }
   if (type != SHOAL_FLOAT32) lie = GEMM_LANES; /* others are converted on the way */

@@ -114,10 +114,11 @@ __attribute__((target("amx-tile"))) static void configure_tiles(void) {
   done = true;
 }
 
-/* Tiles 0 to 3 hold the sums of a 32x32 block, 4 and 5 rows of A, 6 and 7 columns of B. A step is 32 of k. Rows of A
- * are a_row bytes apart, steps a_step. */
-__attribute__((target("amx-tile,amx-bf16"), always_inline)) static inline void amx_sums(
-    int64_t n, const char *a, size_t a_row, size_t a_step, const char *b, char *c, int64_t ldc, bool add) {
+/* Tiles 0 to 3 hold the sums of a 32x32 block, 4 and 5 rows of A, 6 and 7 columns of B. A step is 32 of k. */
+__attribute__((target("amx-tile,amx-bf16"))) static void amx_32x32(int64_t n, const void *pa, const void *pb, void *pc,
+                                                                   int64_t ldc, bool add) {
+  const char *a = pa, *b = pb;
+  char *c = pc;
   size_t row = (size_t)ldc * 4;
   configure_tiles();
   if (add) {
@@ -131,11 +132,11 @@ __attribute__((target("amx-tile,amx-bf16"), always_inline)) static inline void a
     _tile_zero(2);
     _tile_zero(3);
   }
-  for (int64_t p = 0; p < n; p++, a += a_step, b += 2048) {
-    _tile_loadd(4, a, a_row);
+  for (int64_t p = 0; p < n; p++, a += 2048, b += 2048) {
+    _tile_loadd(4, a, 64);
     _tile_loadd(6, b, 128);
     _tile_loadd(7, b + 64, 128);
-    _tile_loadd(5, a + 16 * a_row, a_row);
+    _tile_loadd(5, a + 1024, 64);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
@@ -145,18 +146,6 @@ __attribute__((target("amx-tile,amx-bf16"), always_inline)) static inline void a
   _tile_stored(1, c + 64, row);
   _tile_stored(2, c + 16 * row, row);
   _tile_stored(3, c + 16 * row + 64, row);
-}
-
-__attribute__((target("amx-tile,amx-bf16"))) static void amx_32x32(int64_t n, const void *a, const void *b, void *c,
-                                                                   int64_t ldc, bool add) {
-  amx_sums(n, a, 64, 2048, b, c, ldc, add);
-}
-
-/* A where it lies: a line of a row is one step of it, so none is read twice for a panel of B. */
-__attribute__((target("amx-tile,amx-bf16"))) static void amx_32x32_rows(int64_t n, const void *a, const void *b,
-                                                                        void *c, int64_t ldc, bool add) {
-  const struct gemm_tile_rows *rows = a;
-  amx_sums(n, rows->at, rows->step, 64, b, c, ldc, add);
 }
 
 const struct gemm_kernel gemm_kernels_x86[] = {
@@ -174,8 +163,6 @@ const struct gemm_kernel gemm_kernels_x86[] = {
      avx2_edge_lanes, 6, 8},
     {"avx512 double 12x16", SHOAL_FLOAT64, SHOAL_FLOAT64, 12, 16, 1, 1, 1, 192, 144, 1, has_avx512, avx512_double},
     {"avx2 double 6x8", SHOAL_FLOAT64, SHOAL_FLOAT64, 6, 8, 1, 1, 1, 256, 96, 3, has_avx2, avx2_double},
-    {"amx bfloat16 32x32, rows", SHOAL_BFLOAT16, SHOAL_FLOAT32, GEMM_TILE, 32, GEMM_TILE, 2, GEMM_TILE, 1024, 256, 1,
-     has_amx, amx_32x32_rows, .lie = GEMM_A_TILES},
     {"amx bfloat16 32x32", SHOAL_BFLOAT16, SHOAL_FLOAT32, 32, 32, 32, 2, 32, 1024, 256, 1, has_amx, amx_32x32},
     {"avx512 bfloat16 12x32", SHOAL_BFLOAT16, SHOAL_FLOAT32, 12, 32, 2, 2, 2, 512, 192, 8, has_avx512_bf16,
      avx512_bf16},

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/vector.h"
+#include "math/narrow.h"
 
 static const struct {
   const char *name;
@@ -83,10 +84,6 @@ VECTOR_CLONES static void round_f16(f16 *to, const float *x, int64_t n) {
   for (int64_t j = 0; j < n; j++) to[j] = f16_from_float(x[j]);
 }
 
-VECTOR_CLONES static void round_bf16(bf16 *to, const float *x, int64_t n) {
-  for (int64_t j = 0; j < n; j++) to[j] = bf16_from_float(x[j]);
-}
-
 #define NARROW(type, wide)                                              \
   {                                                                     \
     type *to = (type *)g->c + row * g->ldc + j0;                        \
@@ -102,7 +99,7 @@ void gemm_finish_row(const struct gemm *g, void *x, int64_t row, int64_t j0, int
   }
   switch (g->type) {
     case SHOAL_FLOAT16: round_f16((f16 *)g->c + row * g->ldc + j0, x, n); break;
-    case SHOAL_BFLOAT16: round_bf16((bf16 *)g->c + row * g->ldc + j0, x, n); break;
+    case SHOAL_BFLOAT16: bf16_from_floats(x, (bf16 *)g->c + row * g->ldc + j0, n); break;
     case SHOAL_INT8:
     case SHOAL_UINT8: NARROW(uint8_t, uint32_t)
     case SHOAL_INT16:

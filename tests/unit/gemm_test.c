@@ -12,6 +12,7 @@
 
 #include "base/cpu.h"
 #include "math/gemm_kernel.h"
+#include "math/narrow.h"
 
 static uint32_t state = 1;
 static double draw(void) {
@@ -78,13 +79,34 @@ static void products(void **unused) {
   const shoal_dtype types[] = {SHOAL_FLOAT32, SHOAL_FLOAT64, SHOAL_BFLOAT16, SHOAL_FLOAT16, SHOAL_INT32};
   const int64_t sizes[][3] = {{1, 1, 1},     {1, 40, 30},    {40, 1, 30},    {3, 5, 7},    {8, 8, 8},     {33, 65, 17},
                               {37, 12, 129}, {100, 10, 784}, {130, 100, 33}, {5, 9, 9000}, {64, 400, 70}, {2, 3, 0},
-                              {64, 40, 96},  {320, 70, 64},  {32, 500, 32},  {32, 9, 1120}}; /* the last: whole tiles */
+                              {64, 40, 96},  {320, 70, 64},  {32, 500, 32},  {32, 9, 1120}};
   for (size_t t = 0; t < 5; t++)
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
       for (int f = 0; f < 4; f++)
         check(pool, types[t], sizes[s][0], sizes[s][1], sizes[s][2], f & 1, f & 2,
               types[t] != SHOAL_INT32 && f % 3 == 0);
   pool_free(pool);
+}
+
+/* All upper halves, with lower ones on every side of the middle: NaN, infinities and what is subnormal included. */
+static void rounding(void **unused) {
+  enum { N = 65536 };
+  static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+  float *x = malloc(N * sizeof *x);
+  bf16 *y = malloc(N * sizeof *y);
+  for (size_t k = 0; k < sizeof low / sizeof *low; k++) {
+    for (uint32_t i = 0; i < N; i++) {
+      uint32_t bits = i << 16 | low[k];
+      memcpy(x + i, &bits, sizeof bits);
+    }
+    for (int64_t from = 0, n = N; from < 8; from++, n = N - 3 * from) { /* also where vectors do not fit */
+      memset(y, 0, N * sizeof *y);
+      bf16_from_floats(x + from, y + from, n - from);
+      for (int64_t i = from; i < n; i++) assert_int_equal(y[i].bits, bf16_from_float(x[i]).bits);
+    }
+  }
+  free(x);
+  free(y);
 }
 
 static void nothing_to_do(void **unused) {
@@ -116,6 +138,6 @@ static void kernels(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(kernels), cmocka_unit_test(products),
-                                     cmocka_unit_test(nothing_to_do)};
+                                     cmocka_unit_test(rounding), cmocka_unit_test(nothing_to_do)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,10 @@
 #include <string.h>
 
 #include "base/vector.h"
+#include "math/narrow.h"
 
 VECTOR_CLONES static void widen(const bf16 *from, float *to, int64_t n) {
   LOOP_FREE for (int64_t i = 0; i < n; i++) to[i] = bf16_to_float(from[i]);
-}
-
-VECTOR_CLONES static void narrow(const float *from, bf16 *to, int64_t n) {
-  LOOP_FREE for (int64_t i = 0; i < n; i++) to[i] = bf16_from_float(from[i]);
 }
 
 void nn_to_float(shoal_dtype type, const void *from, float *to, int64_t n) {
@@ -29,7 +26,7 @@ void nn_from_float(shoal_dtype type, const float *from, void *to, int64_t n) {
     f16 *x = to;
     for (int64_t i = 0; i < n; i++) x[i] = f16_from_float(from[i]);
   } else if (type == SHOAL_BFLOAT16) {
-    narrow(from, to, n);
+    bf16_from_floats(from, to, n);
   } else {
     memcpy(to, from, (size_t)n * sizeof *from);
   }

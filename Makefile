@@ -39,11 +39,17 @@ demo: product ## a cluster on this machine trains on Fashion-MNIST: 1 parameter 
 demo-serve: product ## the same to its end: exported, served, and asked by REST what ten pictures show
 	@tools/demo_serve.sh $(BUILD)
 
-.PHONY: test test-soft check fuzzers races
-test: need-tensorflow all fuzzers races ## everything: units, TensorFlow side by side, clusters, fuzzing for seconds
+.PHONY: test test-soft check builds fuzzers races
+# TensorFlow is fetched while the compilers work. (Tools are those of before, whatever packages have come since.)
+test: need-packages ## everything: units, TensorFlow side by side, clusters, fuzzing for seconds
+	@$(MAKE) --no-print-directory -j2 TOOLS='$(TOOLS)' need-tensorflow builds
 	@tools/python.sh tests/run.py --build $(BUILD) --fuzz-seconds $(FUZZ_SECONDS) --fuzz-seed 1 --again
 test-soft: need-tensorflow all fuzzers races ## every test of clusters and faults on the soft device, and all op cases there under sanitizers
 	@tools/python.sh tests/run.py --build $(BUILD) --again soft
+builds: # one behind the other, each with all cores
+	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory fuzzers
+	@$(MAKE) --no-print-directory races
 fuzzers:
 	@if command -v clang >/dev/null; then $(MAKE) --no-print-directory build-fuzz/build.ninja && ninja -C build-fuzz $@ soft_device; \
 	 else echo "there is no clang: fuzzing, and sanitizers on the soft device, are skipped"; fi

@@ -8,6 +8,11 @@
 
 struct layer;
 
+struct known_shape { /* of a tensor, as a gradient that was found tells it */
+  shoal_out of;
+  struct shape shape;
+};
+
 struct fusing_layers {
   struct rewriting *r;
   size_t n_ids;      /* nodes that were there before */
@@ -16,9 +21,11 @@ struct fusing_layers {
   int *walked;       /* by id, of those added too: the last walk that came by */
   int walks;
   int64_t tries; /* left */
+  VEC(struct known_shape) shapes;
 };
 
 struct layer_found {
+  const struct fusing_layers *f;
   const struct layer *layer;
   const struct pattern *p; /* both ways, or forward alone */
   struct match m;
@@ -30,6 +37,7 @@ struct layer {
   const char *forward, *backward; /* patterns; of the first the results are: */
   const char *result, *gradients; /* names, a space between two */
   bool needs_back;                /* it is worth nothing without its gradient */
+  const char *input, *input_like; /* (optional) of a gradient: the first has the shape of the second, which is known */
   /* Do constants, axes and shapes fit? */
   bool (*fits)(const struct layer_found *l);
   /* Adds what stands for it; false: nothing was added. */
@@ -48,6 +56,9 @@ static inline struct shoal_node *found_node(const struct layer_found *l, const c
 }
 /* What inference knows of it. */
 struct shape found_shape(const struct layer_found *l, const char *name);
+/* The same, or what gradients of other layers tell: of a layer that is computed once more for its gradient the first
+ * time has none of its own. */
+struct shape found_shape_anyhow(const struct layer_found *l, const char *name);
 /* As far as is known, are they the same? What is fed has no known shape, and what is made of it has none; the
  * gradient's nodes say what it was when the graph was built, and kernels see what it is. */
 bool may_be(const struct shape *a, const struct shape *b);

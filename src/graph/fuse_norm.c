@@ -58,7 +58,7 @@ static bool gradient_fits(const struct layer_found *l, const struct shape *x) {
 }
 
 static bool fits(const struct layer_found *l) {
-  struct shape x = found_shape(l, "xf"), gamma = found_shape(l, "gamma"), beta = found_shape(l, "beta");
+  struct shape x = found_shape_anyhow(l, "x"), gamma = found_shape(l, "gamma"), beta = found_shape(l, "beta");
   const struct tensor *eps = constant_of(found_out(l, "eps"));
   if (l->back) {
     struct shape spread = found_shape(l, "bv"); /* as x was when the gradient was built */
@@ -129,5 +129,7 @@ const struct layer layer_of_norm = {.name = "layer normalisation",
                                     .backward = backward,
                                     .result = "y",
                                     .gradients = "dx dg db",
+                                    .input = "x",
+                                    .input_like = "bm",
                                     .fits = fits,
                                     .make = make};

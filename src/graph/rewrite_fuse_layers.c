@@ -37,6 +37,30 @@ struct shape found_shape(const struct layer_found *l, const char *name) {
   return known(found_out(l, name));
 }
 
+static bool same_out(shoal_out a, shoal_out b) { return a.node == b.node && a.index == b.index; }
+
+/* A sum of two that have one shape has it too. */
+static struct shape shape_anyhow(const struct fusing_layers *f, shoal_out o, bool sums) {
+  struct shape s = known(o);
+  if (shape_known(&s)) return s;
+  for (size_t i = 0; i < f->shapes.n; i++)
+    if (same_out(f->shapes.at[i].of, o)) return f->shapes.at[i].shape;
+  if (!sums || !o.node || !op_is(o.node->op, "AddV2")) return s;
+  struct shape a = shape_anyhow(f, o.node->in[0], false), b = shape_anyhow(f, o.node->in[1], false);
+  return shape_known(&a) && shape_equal(&a, &b) ? a : s;
+}
+
+struct shape found_shape_anyhow(const struct layer_found *l, const char *name) {
+  return shape_anyhow(l->f, found_out(l, name), true);
+}
+
+/* What is computed once more reads what came in the first time through an IdentityN (recompute.h). */
+static void note_shape(struct fusing_layers *f, const struct layer_found *l) {
+  shoal_out o = found_out(l, l->layer->input);
+  while (op_is(o.node->op, "Identity") || op_is(o.node->op, "IdentityN")) o = o.node->in[o.index];
+  vec_push(&f->shapes, ((struct known_shape){o, found_shape(l, l->layer->input_like)}));
+}
+
 bool may_be(const struct shape *a, const struct shape *b) {
   if (a->rank < 0 || b->rank < 0) return true;
   if (a->rank != b->rank) return false;
@@ -244,11 +268,12 @@ typedef VEC(struct layer_found *) found_list;
 
 static bool find(struct fusing_layers *f, const struct layer *layer, const struct pattern *p, struct shoal_node *root,
                  bool casts, bool back, found_list *all) {
-  struct layer_found l = {.layer = layer, .p = p, .casts = casts, .back = back};
+  struct layer_found l = {.f = f, .layer = layer, .p = p, .casts = casts, .back = back};
   if (!pattern_match(p, &f->r->users, root, casts, &f->tries, &l.m) || !layer->fits(&l) || !all_may_go(f, &l))
     return false;
   for (int i = 0; i < p->n; i++)
     if (match_node(p, &l.m, casts, i)) f->taken[match_node(p, &l.m, casts, i)->id] = true;
+  if (back && layer->input) note_shape(f, &l);
   struct layer_found *keep = mem_zalloc(1, sizeof *keep);
   *keep = l;
   vec_push(all, keep);
@@ -264,11 +289,9 @@ static bool has_casts(const struct pattern *p) {
 static void find_all(struct fusing_layers *f, const struct layer *layer, const struct layer_patterns *p,
                      struct shoal_node *const *order, int n, found_list *all) {
   for (int casts = has_casts(&p->both); casts >= 0; casts--)
-    for (int i = 0; i < n; i++) {
-      if (f->taken[order[i]->id] || f->tries < 0) continue;
-      if (!find(f, layer, &p->both, order[i], casts, true, all) && !layer->needs_back)
-        find(f, layer, &p->forward, order[i], casts, false, all);
-    }
+    for (int back = 1; back >= layer->needs_back; back--) /* first those that tell shapes */
+      for (int i = 0; i < n && f->tries >= 0; i++)
+        if (!f->taken[order[i]->id]) find(f, layer, back ? &p->both : &p->forward, order[i], casts, back, all);
 }
 
 static void lead_edges(struct fusing_layers *f) {
@@ -317,6 +340,7 @@ void rewrite_fuse_layers(struct rewriting *r) {
   if (!s) fuse(&f, order, n);
   shoal_status_free(s);
   free(order);
+  vec_release(&f.shapes);
   free(f.became);
   free(f.taken);
   free(f.walked);

@@ -75,14 +75,16 @@ static void tell(const struct shoal_node *n, const struct device *d) {
 shoal_status kernel_make(const struct shoal_node *n, const struct plan_options *o, struct kernel **out) {
   const struct kernel_def *def;
   TRY(kernel_find(n, o->device->type->name, &def));
+  enum { ALIGNED = sizeof(max_align_t) };
   size_t n_in = (size_t)n->n_in, n_out = (size_t)n->n_out, name_size = strlen(n->name) + 1, parts_size = 1;
   size_t n_parts = n->op->name[0] == '_' ? n->original_names.n : 0;
   for (size_t i = 0; i < n_parts; i++) parts_size += strlen(n->original_names.at[i]) + 1;
   size_t n_memory = o->device->type->host ? 0 : n_in + n_out;
-  struct owned_kernel *own =
-      mem_zalloc(1, sizeof *own + def->state_size + n_in + n_out + n_memory + name_size + parts_size);
-  uint8_t *types = (uint8_t *)own->rest + def->state_size, *memory = types + n_in + n_out;
-  char *name = memcpy(memory + n_memory, n->name, name_size), *part = name + name_size;
+  size_t before_state = (n_in + n_out + n_memory + ALIGNED - 1) / ALIGNED * ALIGNED; /* types are next to the kernel */
+  struct owned_kernel *own = mem_zalloc(1, sizeof *own + before_state + def->state_size + name_size + parts_size);
+  uint8_t *types = (uint8_t *)own->rest, *memory = types + n_in + n_out;
+  char *state = (char *)own->rest + before_state;
+  char *name = memcpy(state + def->state_size, n->name, name_size), *part = name + name_size;
   ref_init(&own->refs, 1);
   if (n_in) memcpy(types, n->in_types, n_in);
   if (n_out) memcpy(types + n_in, n->out_types, n_out);
@@ -99,7 +101,7 @@ shoal_status kernel_make(const struct shoal_node *n, const struct plan_options *
                        .host_out = n_memory ? memory + n_in : NULL,
                        .device = o->device,
                        .resources = o->resources,
-                       .state = def->state_size ? own->rest : NULL};
+                       .state = def->state_size ? state : NULL};
   for (size_t i = 0; i < n_parts; i++) part = stpcpy(part, n->original_names.at[i]) + 1;
   struct kernel_init ki = {
       .node = n, .kernel = k, .device = o->device, .resources = o->resources, .functions = o->functions};
@@ -242,11 +244,21 @@ static void assign_slots(struct compiler *c) {
   }
 }
 
+/* Does it make a list of some length? */
+static bool is_long(const struct shoal_node *n) {
+  enum { LONG = 256 };
+  if (n->n_out < 1 || !n->out_shapes || !shape_known(&n->out_shapes[0])) return false;
+  int64_t elements = 0;
+  shoal_status_free(shape_elements(&n->out_shapes[0], &elements));
+  return elements >= LONG;
+}
+
 static void node_flags(struct compiler *c, int i) {
   struct shoal_node *n = c->order[i];
   struct plan_node *pn = &c->p->nodes[i];
   const struct kernel_def *def = pn->kernel->def;
   if (def->start) pn->flags |= NODE_ASYNC;
+  if (is_long(n)) pn->flags |= NODE_LONG;
   if (def->flags & KERNEL_EXPENSIVE) {
     pn->flags |= NODE_EXPENSIVE;
     atomic_init(&pn->slow, true); /* it may also block */

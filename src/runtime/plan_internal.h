@@ -24,6 +24,7 @@ enum node_flags {
   NODE_TRIGGER = 1 << 12, /* ControlTrigger: is never dead, whatever it waits for */
   NODE_PLACED = 1 << 13,  /* its output has a place in another's, or others' have in its: placed_outputs.c */
   NODE_COUNTED = 1 << 14, /* reads what other segments read too: USE_COUNTED */
+  NODE_LONG = 1 << 15,    /* takes as long as memory does to come: what comes next is asked for before it runs */
 };
 
 /* From output `out` of a node (-1: control) to a consumer. */

@@ -310,6 +310,16 @@ static bool pass_over(const struct plan *p, struct exec *e, int node, bool *is_d
   return true;
 }
 
+/* Kernels lie where they were made, and what a step computes drives them out of the nearest cache. */
+static inline void ask_for_next(const struct plan_node *n, int left) {
+  if (left < 2) return;
+  __builtin_prefetch(n[1].kernel->state);
+  if (left < 3) return;
+  const char *after = (const char *)n[2].kernel;
+  __builtin_prefetch(after);
+  __builtin_prefetch(after + sizeof(struct kernel));
+}
+
 /* Runs the nodes of a segment. */
 static shoal_status run_nodes(struct plan *p, struct exec *e, struct step *step, int first, int n_nodes) {
   struct kernel_ctx ctx = {.step = step};
@@ -318,6 +328,7 @@ static shoal_status run_nodes(struct plan *p, struct exec *e, struct step *step,
   for (int i = first; i < first + n_nodes; i++) {
     struct plan_node *n = &p->nodes[i];
     if (UNLIKELY(some_dead) && pass_over(p, e, i, &ctx.is_dead)) continue;
+    if (n->flags & NODE_LONG) ask_for_next(n, first + n_nodes - i);
     int64_t began = held && UNLIKELY(*held != NULL) ? outbox_before(&n->slow) : 0;
     shoal_status s = UNLIKELY(step->stats != NULL) ? run_traced(p, e, n, &ctx) : run_node(p, e, n, &ctx);
     if (UNLIKELY(began)) outbox_after(began, &n->slow);

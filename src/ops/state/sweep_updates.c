@@ -16,7 +16,7 @@
 #include "ops/state/swept.h"
 #include "runtime/resource_ahead.h"
 
-enum { GRAIN = 1 << 18, AHEAD = 8 }; /* elements; updates whose variables are fetched together */
+enum { GRAIN = 1 << 18, AHEAD = 16 }; /* elements; updates whose variables are fetched together */
 
 struct sweep {
   struct kernel one; /* of the op it stands for */

@@ -125,6 +125,7 @@ struct training {
   const rule_fn *rule;                    /* [KINDS] */
   int n_vars, grad, indices, global_step; /* inputs; -1: none */
   int n_scalars, scalar[MAX_SCALARS];
+  bool has_signs;     /* an op that depends on its scalars' signs */
   struct hyper flags; /* the attributes */
 };
 
@@ -143,6 +144,7 @@ static shoal_status training_init(struct kernel_init *ki, struct training *t, co
     else if (!strcmp(a->name, "global_step")) t->global_step = i;
     else t->scalar[t->n_scalars++] = i;
   }
+  t->has_signs = strstr(op->name, "Ftrl") || strstr(op->name, "ProximalAdagrad");
   t->flags.sparse = t->indices >= 0;
   t->flags.update_slots = true;
   TRY(flag(ki, "use_nesterov", &t->flags.nesterov));
@@ -153,10 +155,7 @@ static shoal_status training_init(struct kernel_init *ki, struct training *t, co
 static const char *arg_name(const struct kernel_ctx *ctx, int i) { return ctx->kernel->op->in[i].name; }
 
 /* Scalars whose sign the proximal optimizers depend on. */
-static shoal_status check_sign(const struct kernel_ctx *ctx, const char *name, double v) {
-  const char *op = ctx->kernel->op->name;
-  bool ftrl = strstr(op, "Ftrl") != NULL, proximal_adagrad = strstr(op, "ProximalAdagrad") != NULL;
-  if (!ftrl && !proximal_adagrad) return NULL;
+static shoal_status check_sign(const char *name, double v) {
   if (!strcmp(name, "lr") && !(v > 0)) return INVALID("lr is not a positive scalar: []");
   if ((!strcmp(name, "l1") || !strcmp(name, "l2")) && !(v >= 0))
     return INVALID("%s regularization strength is not a non-negative scalar: []", name);
@@ -188,7 +187,7 @@ static shoal_status read_scalars(struct kernel_ctx *ctx, const struct training *
       case SHOAL_COMPLEX128: h->z[k] = *T_DATA(s, const c128); break;
       default: return INVALID("%s has type %s", name, dtype_tf_name(s->dtype));
     }
-    TRY(check_sign(ctx, name, v));
+    if (t->has_signs) TRY(check_sign(name, v));
   }
   if (t->global_step >= 0) {
     const struct tensor *s = ctx_in(ctx, t->global_step);

@@ -114,8 +114,9 @@ def load_by_h2load(server, request, clients, seconds, many):
             f.write(struct.pack(">BI", 0, len(request)) + request)
         before = server.cpu()
         said = subprocess.run(
-            ["h2load", f"--duration={seconds}", f"--clients={clients}", f"--max-concurrent-streams={many}",
-             "--threads=1", f"--data={body}", f"--log-file={log}", "--header=content-type: application/grpc",
+            ["h2load", f"--duration={max(1, round(seconds))}", f"--clients={clients}",
+             f"--max-concurrent-streams={many}", "--threads=1", f"--data={body}",
+             f"--log-file={log}", "--header=content-type: application/grpc",
              "--header=te: trailers", f"http://localhost:{server.port}{METHOD}"],
             capture_output=True, text=True, check=True, timeout=300).stdout
         used = server.cpu() - before

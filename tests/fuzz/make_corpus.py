@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -485,8 +486,66 @@ def saved_models():
                 put("saved_model_fuzz", "text" if text else "binary", b"t" * text + f.read())
 
 
+def models():
+    """A whole folder as one input: the file, the index, the data (model_fuzz.c)."""
+    def put_model(name, path):
+        parts = []
+        for part in "saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001":
+            with open(os.path.join(path, part), "rb") as f:
+                parts.append(f.read())
+        file, index, data = parts
+        put("model_fuzz", name, struct.pack("<I", len(file)) + file + struct.pack("<I", len(index)) + index + data)
+
+    def first(d):
+        with tf.Graph().as_default(), tf.Session() as s:
+            x, words = tf.placeholder(tf.float32, [None, 2], "x"), tf.placeholder(tf.string, [None], "words")
+            w = tf.get_variable("w", initializer=[[1., 2.], [3., 4.]], use_resource=True)
+            y = tf.nn.relu(tf.matmul(x, w))
+            pairs = tf.lookup.KeyValueTensorInitializer(["a", "b"], [1, 2], tf.string, tf.int64)
+            n = tf.lookup.StaticHashTable(pairs, 0).lookup(words)
+            s.run([tf.global_variables_initializer(), tf.tables_initializer()])
+            b = tf.saved_model.Builder(d)
+            b.add_meta_graph_and_variables(s, ["serve"], {
+                "serving_default": tf.saved_model.predict_signature_def({"x": x}, {"y": y}),
+                "words": tf.saved_model.predict_signature_def({"words": words}, {"n": n})},
+                strip_default_attrs=True, main_op=tf.tables_initializer())
+            b.save()
+
+    def second(d):
+        """By a process of its own: in this one TensorFlow 2 is off."""
+        subprocess.run([sys.executable, "-c", SECOND, d], check=True)
+
+    for make_model in first, second:
+        with tempfile.TemporaryDirectory() as d:
+            make_model(os.path.join(d, "m"))
+            put_model(make_model.__name__, os.path.join(d, "m"))
+
+
+SECOND = """
+import sys
+import tensorflow as tf
+
+class Model(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = tf.Variable([[1., 2.], [3., 4.]], name="w")
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, "x")])
+    def ask(self, x):
+        return {"y": tf.nn.relu(self.inner(x) + 1.)}
+
+    @tf.function
+    def inner(self, x, scale=2.0, how=("a", [None, True])):
+        return tf.matmul(x, self.w) * scale
+
+m = Model()
+m.inner(tf.constant([[1., 2.]]), 0.5, {"d": (1, tf.constant(2))})
+tf.saved_model.save(m, sys.argv[1], signatures=m.ask, options=tf.saved_model.SaveOptions(save_debug_info=False))
+"""
+
+
 for make in (graphs, functions, tensors, bundles, examples, images, patterns, requests, clusters, frames,
              connections, message_types, records, texts, images_idx, vectors, arrays, slices, rest,
-             saved_models):
+             saved_models, models):
     if len(sys.argv) < 2 or sys.argv[1] == make.__name__:
         make()

@@ -208,6 +208,22 @@ def test_fused_ops_that_only_rewrites_make():
         assert op in refused(graph(("c", "Const", [], const()), ("s", op, ["c"] * 2, T)), NOT_FOUND)
 
 
+def test_tensor_arrays_by_constant_names():
+    """Such ops are as pure as any, and all their inputs constants: they would be folded, where there are no arrays."""
+    value = {"T": ("type", FLOAT)}
+    for op, inputs, attrs in (("Read", ["i"], {"dtype": ("type", FLOAT)}), ("Size", [], {}), ("Write", ["i", "f"], value),
+                              ("Gather", ["ii"], {"dtype": ("type", FLOAT)}), ("Concat", [], {"dtype": ("type", FLOAT)}),
+                              ("Scatter", ["ii", "ff"], value), ("Split", ["ff", "ll"], value)):
+        def numbers(name, dtype, dims, **values):
+            t = tensor_pb2.TensorProto(dtype=dtype, tensor_shape={"dim": [{"size": d} for d in dims]}, **values)
+            return name, "Const", [], {"dtype": ("type", dtype), "value": ("tensor", t)}
+        int32, int64 = types_pb2.DT_INT32, types_pb2.DT_INT64
+        g = graph(("h", "Const", [], strings(b"a", b"b")), numbers("i", int32, [], int_val=[0]), ("f", "Const", [], const()),
+                  numbers("ii", int32, [1], int_val=[0]), numbers("ff", FLOAT, [1], float_val=[0]),
+                  numbers("ll", int64, [1], int64_val=[1]), ("a", f"TensorArray{op}V2", ["h", *inputs, "f"], attrs))
+        refused(g, INVALID, NOT_FOUND, run="a:0")
+
+
 def test_shapes_that_are_not_so():
     """Chains are fused by the shapes that a graph tells of. A handle of another shape than the variable has tells a lie:
     where a vector was promised stands a scalar, beyond which nothing may be read."""

@@ -40,6 +40,8 @@ static shoal_status handle_name(struct kernel_ctx *ctx, char **out) {
 
 static shoal_status find(struct kernel_ctx *ctx, struct tensor_array **out) {
   struct resource *r;
+  /* A name may be a constant, of which the op would be folded. */
+  if (!ctx->step->step_resources) return NOT_FOUND("a TensorArray is of a step, and none runs");
   if (!state_is_ref(ctx, 0) && ctx_in(ctx, 0)->dtype == SHOAL_RESOURCE) {
     TRY(resource_from_handle(ctx->step->step_resources, ctx_in(ctx, 0), &tensor_array_type, &r));
   } else {

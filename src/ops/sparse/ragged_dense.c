@@ -237,9 +237,9 @@ static shoal_status dense_shape(struct shape_ctx *c) {
     c->out[0] = s;
   }
   const struct shape *v = &c->in[1];
-  for (int i = 1; c->out[0].rank > 0 && v->rank > 0 && i < v->rank; i++) {
+  for (int i = 1; c->out[0].rank >= v->rank && i < v->rank; i++) {
     int64_t *d = &c->out[0].dims[c->out[0].rank - v->rank + i];
-    if (c->out[0].rank >= v->rank && *d < 0) *d = v->dims[i];
+    if (*d < 0) *d = v->dims[i];
   }
   return NULL;
 }

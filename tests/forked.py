@@ -13,6 +13,8 @@ it ends.
 The server, `python forked.py SOCKET MODULE`, ends when its standard input does. A connection is a process: a request, as JSON
 behind its length, with standard output and error beside it; a line with the process' id; a line with how it ended.
 """
+import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -44,7 +46,10 @@ class Process:
 
     def poll(self):
         if self.returncode is None and select.select([self.connection], [], [], 0)[0]:
-            end = json.loads(self.lines.readline() or '{"code": -9, "worked": 0}')  # the server is gone, and all with it
+            try:
+                end = json.loads(self.lines.readline())
+            except (OSError, ValueError):  # the server is gone, and all with it
+                end = {"code": -9, "worked": 0}
             self.returncode, self.worked = end["code"], end["worked"]
             self.connection.close()
             self.lines.close()
@@ -57,7 +62,8 @@ class Process:
 
     def send_signal(self, number):
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended, and the word of it is under way
+                os.kill(self.pid, number)
 
     def terminate(self):
         self.send_signal(signal.SIGTERM)
@@ -68,8 +74,7 @@ class Process:
 
 def layout():
     """How a process' addresses are drawn, which its children take over: setarch(8)."""
-    with open("/proc/self/personality") as f:
-        return int(f.read(), 16)
+    return ctypes.CDLL(None).personality(0xffffffff)
 
 
 def can_be_forked(command, streams, env):
@@ -79,19 +84,24 @@ def can_be_forked(command, streams, env):
 
 
 def start(command, stdout, stderr=subprocess.STDOUT, env=None, cwd=None):
-    env = dict(os.environ) if env is None else env
-    if not can_be_forked(command, (stdout, stderr), env):
-        return subprocess.Popen(command, stdout=stdout, stderr=stderr, env=env, cwd=cwd)
-    return ask(command, stdout, stdout if stderr == subprocess.STDOUT else stderr, env, cwd or os.getcwd(), layout())
+    env, process = dict(os.environ) if env is None else env, None
+    if can_be_forked(command, (stdout, stderr), env):
+        process = ask(command, stdout, stdout if stderr == subprocess.STDOUT else stderr, env, cwd or os.getcwd(), layout())
+    return process or subprocess.Popen(command, stdout=stdout, stderr=stderr, env=env, cwd=cwd)
 
 
 def ask(command, stdout, stderr, env, cwd, layout_wanted):
+    """None where the server does not answer."""
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(env["SHOAL_FORKS"])
     request = json.dumps({"args": command[1:], "env": env, "cwd": cwd, "layout": layout_wanted}).encode()
-    socket.send_fds(connection, [len(request).to_bytes(4, "big")], [stdout.fileno(), stderr.fileno()])
-    connection.sendall(request)
-    return Process(connection, command)
+    try:
+        connection.connect(env["SHOAL_FORKS"])
+        socket.send_fds(connection, [len(request).to_bytes(4, "big")], [stdout.fileno(), stderr.fileno()])
+        connection.sendall(request)
+        return Process(connection, command)
+    except (OSError, ValueError):
+        connection.close()
+        return None
 
 
 # ---- the server ----
@@ -121,6 +131,26 @@ class Forks:
             self.folder.cleanup()
 
 
+def read_request(connection):
+    head, streams, _, _ = socket.recv_fds(connection, 4, 2)
+    with connection.makefile("rb", 0) as f:
+        left, request = int.from_bytes(head, "big"), b""
+        while left > len(request):
+            part = f.read(left - len(request))
+            if not part:
+                break
+            request += part
+    return json.loads(request), streams
+
+
+def kill_group(pid):
+    """Of a process that is not waited for yet; one that was just forked has no group of its own."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        os.kill(pid, signal.SIGKILL)
+
+
 class Server:
     def __init__(self, path):
         self.selector = selectors.DefaultSelector()
@@ -139,18 +169,18 @@ class Server:
                 come = key.data()
                 if come == "end":
                     for pid, _, _ in self.running.values():
-                        os.killpg(pid, signal.SIGKILL)
+                        kill_group(pid)
                     return None
                 if come:
                     return come
 
     def accept(self):
         connection, _ = self.listener.accept()
-        head, streams, _, _ = socket.recv_fds(connection, 4, 2)
-        left, request = int.from_bytes(head, "big"), b""
-        while left > len(request):
-            request += connection.recv(left - len(request)) or sys.exit("a request ended early")
-        request = json.loads(request)
+        try:
+            request, streams = read_request(connection)
+        except (OSError, ValueError):  # who asked has gone in the middle of it
+            connection.close()
+            return None
         pid = os.fork()
         if pid == 0:
             os.setsid()
@@ -180,10 +210,7 @@ class Server:
         if connection not in self.running:  # it has ended in the same moment
             return
         self.selector.unregister(connection)
-        try:
-            os.killpg(self.running[connection][0], signal.SIGKILL)
-        except ProcessLookupError:  # not yet a group: it has just been forked
-            os.kill(self.running[connection][0], signal.SIGKILL)
+        kill_group(self.running[connection][0])
 
     def ended(self, connection):
         pid, fd, test = self.running.pop(connection)
@@ -214,7 +241,6 @@ def become(request, streams):
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     if request["layout"] != layout():
-        import ctypes
         ctypes.CDLL(None).personality(request["layout"])
 
 

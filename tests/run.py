@@ -119,7 +119,8 @@ def start_program(job, out, err, env):
         env.update(SHOAL_FORKS=forks.socket(), SHOAL_TEST=f"{next(numbers)}")
         layout = forked.layout() | (forked.PLAIN if job.plain_layout else 0)
         p = forked.ask(job.command, out, err, env, ROOT, layout)
-        return p, lambda: (p.wait(), p.worked)
+        if p:
+            return p, lambda: (p.wait(), p.worked)
     command = [*(plain_layout() if job.plain_layout else []), *job.command]
     p = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, cwd=ROOT, env=env, start_new_session=True)
 

@@ -106,6 +106,7 @@ SANITIZED = ^[a-z0-9_]*_test$$|tests/unit/|threads_test|faults_test|cluster/soft
 ATTACKED = interop/soft_device_test|cluster/collective_test|http2_test|h2spec_test|budgets_test|codes_test|metadata_test
 asan: need-tensorflow build-asan/build.ninja ## units and servers under AddressSanitizer and UndefinedBehaviorSanitizer
 	@ninja -C build-asan && tools/python.sh tests/run.py --build build-asan --patience 4 --only '$(SANITIZED)|$(ATTACKED)' unit interop cluster chaos
+asan tsan: export SHOAL_THREADS_SECONDS = 10
 tsan: export TSAN_OPTIONS = suppressions=$(CURDIR)/tools/tsan.supp history_size=4 detect_deadlocks=0
 tsan: need-tensorflow build-tsan/build.ninja ## units and servers under ThreadSanitizer
 	@ninja -C build-tsan && tools/python.sh tests/run.py --build build-tsan --patience 4 --only '$(SANITIZED)' unit cluster chaos

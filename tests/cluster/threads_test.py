@@ -20,7 +20,7 @@ from cluster import Cluster, gave_up, report
 tf.disable_v2_behavior()
 tf.logging.set_verbosity(tf.logging.ERROR)
 THREADS = 8
-SECONDS = float(os.environ.get("SHOAL_THREADS_SECONDS", "6"))
+SECONDS = float(os.environ.get("SHOAL_THREADS_SECONDS", "3"))
 ALONE = tf.ConfigProto(isolate_session_state=True)
 
 

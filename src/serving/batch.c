@@ -340,7 +340,8 @@ static void on_gone(void *task) {
   struct batcher *b = t->batcher;
   pthread_mutex_lock(&b->lock);
   t->gone = true;
-  bool all = t->batch && all_gone(t->batch);
+  /* Of one that is done threads leave, and their tasks with them: it is not looked through any more. */
+  bool all = t->batch && !t->batch->done && all_gone(t->batch);
   if (all) close_batch(b, t->batch); /* who came to it now would be cancelled with it */
   pthread_cond_broadcast(&b->free);
   if (t->batch) pthread_cond_broadcast(&t->batch->over);

@@ -67,9 +67,18 @@ void recompute_note(struct recompute *c, const struct shoal_node *n, size_t made
 
 /* ---- which nodes ---- */
 
+/* Is it made of constants alone, as masks are? Those are folded, and there anyway. */
+static bool is_constant(const struct shoal_node *n, int deep) {
+  if (op_is(n->op, "Const")) return true;
+  bool all = deep > 0 && n->n_in > 0 && node_is_pure(n);
+  for (int i = 0; i < n->n_in && all; i++) all = n->in[i].node && is_constant(n->in[i].node, deep - 1);
+  return all;
+}
+
 /* Does it depend on what a step computes, and come from outside of the part? */
 static bool comes_in(const struct recomputed_part *p, const struct shoal_node *n) {
-  return ((size_t)n->id < p->from || (size_t)n->id >= p->to) && node_is_pure(n) && !op_is(n->op, "Const");
+  enum { DEEP = 8 };
+  return ((size_t)n->id < p->from || (size_t)n->id >= p->to) && node_is_pure(n) && !is_constant(n, DEEP);
 }
 
 static bool is_inside(const struct recomputed_part *p, const struct shoal_node *n) {

@@ -468,6 +468,7 @@ def devices():
         more = [f"--op_library={os.path.dirname(SHOAL)}/ops/own_op.so"] if name == "use_own_op" else []
         more += ["--checkpoint_dir=/there/is/none"] if name == "predict" else []
         more += ["--records=/there/is/none"] if name == "mnist_records" else []
+        more += [f"--data={__file__}"] if name == "gpt" else []  # by itself it wants a package that may not be there
         if name in ("in_graph", "model_parallel"):
             more += ["--worker_hosts=localhost:1", "--job_name=worker"]
         if name == "meet":  # which computes nothing

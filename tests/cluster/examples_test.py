@@ -469,6 +469,7 @@ def devices():
         more += ["--checkpoint_dir=/there/is/none"] if name == "predict" else []
         more += ["--records=/there/is/none"] if name == "mnist_records" else []
         more += [f"--data={__file__}"] if name == "gpt" else []  # by itself it wants a package that may not be there
+        more += ["--model_dir=/there/is/none"] if name == "wide_deep" else []
         if name in ("in_graph", "model_parallel"):
             more += ["--worker_hosts=localhost:1", "--job_name=worker"]
         if name == "meet":  # which computes nothing

@@ -228,7 +228,7 @@ def bench_batching(folder, options):
     path, request = made("cnn", folder)
     parameters = os.path.join(folder, "batching")
     with open(parameters, "w") as f:
-        f.write("max_batch_size { value: 16 } batch_timeout_micros { value: 10000 } num_batch_threads { value: 1 } "
+        f.write("max_batch_size { value: 32 } batch_timeout_micros { value: 10000 } num_batch_threads { value: 2 } "
                 "max_enqueued_batches { value: 1000 }")
     batching = ["--enable_batching", f"--batching_parameters_file={parameters}"]
     with shoal(path) as plain, shoal(path, *batching) as batched:

@@ -309,6 +309,33 @@ def test_masks_of_all_bits():
             assert e.code == INVALID, e
 
 
+def value(dtype, shape, **values):
+    t = tensor_pb2.TensorProto(dtype=dtype, tensor_shape={"dim": [{"size": n} for n in shape]}, **values)
+    return {"dtype": ("type", dtype), "value": ("tensor", t)}
+
+
+def test_numbers_that_no_integer_holds():
+    """They are cast to integers all the same: by the root of a sum that ran over, and where a table puts its keys."""
+    int32, int64 = types_pb2.DT_INT32, types_pb2.DT_INT64
+    g = graph(("x", "Const", [], value(int64, [1], int64_val=[3037000500])), ("axis", "Const", [], value(int32, [1], int_val=[0])),
+              ("n", "EuclideanNorm", ["x", "axis"], {"T": ("type", int64), "Tidx": ("type", int32)}))
+    with shoal.Session(shoal.Graph(g.SerializeToString())) as s:
+        assert s.run(["n:0"])[0] == 0
+    for dtype, field in ((FLOAT, "float_val"), (types_pb2.DT_DOUBLE, "double_val")):
+        keys = [float("inf"), -5, 1e30, 3.5, float("-inf"), -1e30]
+        kinds = {"Tin": ("type", dtype), "Tout": ("type", int64)}
+        g = graph(("empty", "Const", [], value(dtype, [], **{field: [0]})), ("gone", "Const", [], value(dtype, [], **{field: [-1]})),
+                  ("nan", "Const", [], value(dtype, [1], **{field: [float("nan")]})), ("keys", "Const", [], value(dtype, [6], **{field: keys})),
+                  ("values", "Const", [], value(int64, [6], int64_val=range(1, 7))), ("none", "Const", [], value(int64, [], int64_val=[-7])),
+                  ("t", "MutableDenseHashTableV2", ["empty", "gone"], {"key_dtype": ("type", dtype), "value_dtype": ("type", int64)}),
+                  ("put", "LookupTableInsertV2", ["t", "keys", "values"], kinds),
+                  ("find", "LookupTableFindV2", ["t", "keys", "none"], kinds), ("find_nan", "LookupTableFindV2", ["t", "nan", "none"], kinds))
+        with shoal.Session(shoal.Graph(g.SerializeToString())) as s:
+            s.run(targets=["put"])
+            found, nan = s.run(["find:0", "find_nan:0"])
+            assert list(found) == [1, 2, 3, 4, 5, 6] and list(nan) == [-7], (found, nan)
+
+
 def test_duplicate_names():
     refused(graph(("a", "NoOp", [], {}), ("a", "NoOp", [], {})), INVALID)
 

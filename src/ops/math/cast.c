@@ -1,10 +1,9 @@
 /* Cast, _HostCast, Bitcast and Bucketize.
  *
  * Cast has a loop for each pair of types, made by macros: a value is read as float, double or integer, and stored by
- * the rules of the target. What C leaves undefined has an answer here: a floating number outside an integer type's
- * range goes to its nearest bound (through 32 bits for the narrower types, whose bits are then cut), NaN to 0. Of a
- * complex number the real part is taken. Narrowing floats round to nearest even; with Truncate the bits that do not
- * fit are cleared before. */
+ * the rules of the target. What integer a floating number becomes where C leaves that undefined is said in to_integer.h
+ * (narrow types go through 32 bits, which are then cut). Of a complex number the real part is taken. Narrowing floats
+ * round to nearest even; with Truncate the bits that do not fit are cleared before. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -12,26 +11,10 @@
 #include "ops/array/array_util.h"
 #include "ops/math/complex_math.h"
 #include "ops/math/grad_help.h"
+#include "ops/math/to_integer.h"
 #include "ops/math/vector_math.h"
 
 typedef void (*cast_fn)(void *out, const void *in, int64_t n);
-
-/* ---- floating to integer ---- */
-
-#define SATURATE(name, from, to, low, high, max) \
-  VM to name(from x) { return x != x ? 0 : x >= (high) ? (max) : x < (low) ? (to)(low) : (to)x; }
-SATURATE(float_to_i32, float, int32_t, -0x1p31f, 0x1p31f, INT32_MAX)
-SATURATE(float_to_u32, float, uint32_t, 0.0f, 0x1p32f, UINT32_MAX)
-SATURATE(float_to_i64, float, int64_t, -0x1p63f, 0x1p63f, INT64_MAX)
-SATURATE(float_to_u64, float, uint64_t, 0.0f, 0x1p64f, UINT64_MAX)
-SATURATE(double_to_i32, double, int32_t, -0x1p31, 0x1p31, INT32_MAX)
-SATURATE(double_to_u32, double, uint32_t, 0.0, 0x1p32, UINT32_MAX)
-SATURATE(double_to_i64, double, int64_t, -0x1p63, 0x1p63, INT64_MAX)
-SATURATE(double_to_u64, double, uint64_t, 0.0, 0x1p64, UINT64_MAX)
-#define TO_I32(v) _Generic((v), float : float_to_i32, double : double_to_i32)(v)
-#define TO_U32(v) _Generic((v), float : float_to_u32, double : double_to_u32)(v)
-#define TO_I64(v) _Generic((v), float : float_to_i64, double : double_to_i64)(v)
-#define TO_U64(v) _Generic((v), float : float_to_u64, double : double_to_u64)(v)
 
 /* ---- the pairs ---- */
 

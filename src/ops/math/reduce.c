@@ -13,6 +13,7 @@
 #include "graph/shape_fn.h"
 #include "ops/array/array_util.h"
 #include "ops/math/reduce_loops.h"
+#include "ops/math/to_integer.h"
 
 /* What becomes of an accumulator in the end. */
 enum reduce_finish { FINISH_NONE, FINISH_MEAN, FINISH_ROOT };
@@ -187,12 +188,13 @@ static shoal_status reduce_tensor(struct kernel_ctx *ctx, const struct reduce *r
 
 /* ---- the end: from accumulators to elements ---- */
 
-#define FINISH_INTS(type, acc_t)                                 \
-  for (int64_t i = 0; i < n; i++) {                              \
-    acc_t v = ((const acc_t *)acc)[i];                           \
-    if (finish == FINISH_MEAN) v = count ? v / (acc_t)count : 0; \
-    else if (finish == FINISH_ROOT) v = (acc_t)sqrt((double)v);  \
-    ((type *)out)[i] = (type)v;                                  \
+#define FINISH_INTS(type, acc_t)                                                           \
+  for (int64_t i = 0; i < n; i++) {                                                        \
+    acc_t v = ((const acc_t *)acc)[i];                                                     \
+    if (finish == FINISH_MEAN) v = count ? v / (acc_t)count : 0;                           \
+    else if (finish == FINISH_ROOT)                                                        \
+      v = _Generic(v, int64_t : double_to_i64, uint64_t : double_to_u64)(sqrt((double)v)); \
+    ((type *)out)[i] = (type)v;                                                            \
   }
 #define FINISH_FLOATS(type, acc_t, store, divisor, root) \
   for (int64_t i = 0; i < n; i++) {                      \

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "ops/math/to_integer.h"
 #include "tensor/summarize.h"
 
 static void free_entries(struct lookup_table *t) {
@@ -206,8 +207,8 @@ static uint64_t hash_element(shoal_dtype dtype, const void *at) {
     }
     case SHOAL_INT64: return (uint64_t) * (const int64_t *)at;
     case SHOAL_INT32: return (uint64_t)(int64_t) * (const int32_t *)at;
-    case SHOAL_FLOAT32: return (uint64_t) * (const float *)at;
-    case SHOAL_FLOAT64: return (uint64_t) * (const double *)at;
+    case SHOAL_FLOAT32: return float_to_u64(*(const float *)at);
+    case SHOAL_FLOAT64: return double_to_u64(*(const double *)at);
     default: {
       uint64_t bits = 0;
       memcpy(&bits, at, MIN(dtype_size(dtype), sizeof bits));

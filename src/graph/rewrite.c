@@ -26,7 +26,7 @@ static const struct {
     {"fuse_residual", rewrite_fuse_residual},       /* a product that is added to something, on a card */
     {"fuse_dense", rewrite_fuse_dense},             /* a small classifier's last layer, its losses, the way back */
     {"fuse_elementwise", rewrite_fuse_elementwise}, /* chains of elementwise ops become one pass over memory */
-    {"join_updates", rewrite_join_updates},         /* updates of all variables become one pass, on a card */
+    {"join_updates", rewrite_join_updates},         /* updates of all variables, clipped or on a card: one pass */
     {"join_gradients", rewrite_join_gradients},     /* gradients of small dense layers become one node, on a card */
     {"sweep_updates", rewrite_sweep_updates},       /* updates of many small variables become one node */
     {"read_together", rewrite_read_together},       /* and reads of them */

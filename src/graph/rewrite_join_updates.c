@@ -1,5 +1,5 @@
-/* Updates of all variables of a device become one pass over them, where the device has a kernel for that: a card, which
- * takes longer to begin a kernel than a small variable takes. The host's devices have sweep_updates instead.
+/* Updates of all variables of a device become one pass over them: on a card, which takes longer to begin a kernel than
+ * a small variable takes, and on the host where gradients are scaled by a number that all of them share.
  *
  *   ResourceApplyAdam(var, m, v, ..., Mul(Cast(g), scale)) of each, perhaps after
  *   AssignSub(var, Mul(read(var), shrink)), becomes _JoinedUpdates(var, m, v, g of each; the scalars, scale, shrink)
@@ -10,7 +10,10 @@
  * (shrink) may be of some alone. A decay is taken along when nothing else changes the variable, so that what is read
  * in the update is what would have been read before.
  *
- * The one node waits for all that the many waited for; see rewrite_sweep_updates.c. */
+ * The one node waits for all that the many waited for; see rewrite_sweep_updates.c. On the host that is a reason to
+ * leave updates alone that nothing scales: each may begin, and let its gradient go, while others are still computed
+ * (the small ones have sweep_updates). Where all are clipped by their norm they wait for each other anyway. For the
+ * same reason each L2Loss stays by itself there, and reads its gradient while it is in the cache, but as it is. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,7 +114,7 @@ static bool is_decay(const struct rewriting *r, struct shoal_node *d, const stru
 }
 
 static bool see_update(const struct rewriting *r, struct shoal_node *n, struct update *u) {
-  if (!is_dense_update(n) || r->o->of_host(n)) return false;
+  if (!is_dense_update(n)) return false;
   shoal_out grad = n->in[grad_input(n->op)];
   *u = (struct update){.node = n, .grad = grad, .fits = fits(n, grad)};
   for (size_t i = 0; i < n->control.n && !u->decay; i++)
@@ -122,7 +125,7 @@ static bool see_update(const struct rewriting *r, struct shoal_node *n, struct u
   }
   u->grad = source_of(u->grad, u->fits);
   if (u->decay) u->shrink = u->decay->in[1].node->in[1];
-  return true;
+  return u->scale.node || !r->o->of_host(n);
 }
 
 /* Inputs that each update has for itself: the variable, its slots, the gradient. */
@@ -240,20 +243,30 @@ static bool is_sum_of_squares(const struct rewriting *r, const struct shoal_node
   return true;
 }
 
-static void join_norm(struct rewriting *r, struct shoal_node *sum) {
+/* L2Loss of numbers that lie in half precision, on the host. */
+static bool is_square_of_half(const struct rewriting *r, const struct shoal_node *n) {
+  if (!op_is(n->op, "L2Loss") || n->out_types[0] != SHOAL_FLOAT32 || !r->o->of_host(n)) return false;
+  shoal_out from = source_of(n->in[0], true);
+  return is_half(from.node->out_types[from.index]) && str_equal(from.node->assigned, n->assigned);
+}
+
+/* n, a sum of L2Losses or one of them, becomes _L2Losses. */
+static void join_norm(struct rewriting *r, struct shoal_node *n) {
   struct inputs x = {.types = attr_list(ATTR_TYPE)};
-  for (int i = 0; i < sum->n_in; i++) add(&x, source_of(sum->in[i].node->in[0], true));
+  if (op_is(n->op, "L2Loss")) add(&x, source_of(n->in[0], true));
+  else
+    for (int i = 0; i < n->n_in; i++) add(&x, source_of(n->in[i].node->in[0], true));
   struct named_attr *attrs = mem_zalloc(1, sizeof *attrs);
   attrs[0] = (struct named_attr){mem_strdup("Tin"), x.types};
-  char *base = mem_printf("%s/joined", sum->name);
-  struct shoal_node *one = rewrite_add(r, sum, base, "_L2Losses", x.in.at, (int)x.in.n, attrs, 1);
+  char *base = mem_printf("%s/joined", n->name);
+  struct shoal_node *one = rewrite_add(r, n, base, "_L2Losses", x.in.at, (int)x.in.n, attrs, 1);
   free(base);
   vec_release(&x.in);
   if (!one) return;
-  for (size_t k = 0; k < sum->control.n; k++) graph_add_control(one, sum->control.at[k]);
-  rewrite_stands_for(one, sum);
-  rewrite_redirect(r, (shoal_out){sum, 0}, (shoal_out){one, 0});
-  rewrite_redirect_control(r, sum, one);
+  for (size_t k = 0; k < n->control.n; k++) graph_add_control(one, n->control.at[k]);
+  rewrite_stands_for(one, n);
+  rewrite_redirect(r, (shoal_out){n, 0}, (shoal_out){one, 0});
+  rewrite_redirect_control(r, n, one);
 }
 
 void rewrite_join_updates(struct rewriting *r) {
@@ -265,7 +278,7 @@ void rewrite_join_updates(struct rewriting *r) {
   for (size_t i = 0; i < n_nodes; i++) {
     struct shoal_node *n = r->g->nodes.at[i];
     if (n && see_update(r, n, &u)) vec_push(&all, u);
-    else if (n && is_sum_of_squares(r, n)) join_norm(r, n);
+    else if (n && (is_sum_of_squares(r, n) || is_square_of_half(r, n))) join_norm(r, n);
   }
   for (size_t i = 0; i < all.n; i++)
     if (!all.at[i].taken) join_from(r, &all, i, &gone);

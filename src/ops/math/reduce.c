@@ -304,24 +304,39 @@ static shoal_status l2_loss_init(struct kernel_init *ki, void *state) {
   return reduce_init(state, REDUCE_SQUARES, dtype_base(ki->kernel->in_types[0]), FINISH_NONE);
 }
 
-static shoal_status l2_loss_run(struct kernel_ctx *ctx) {
-  const struct reduce *r = ctx->state;
-  const struct tensor *x = ctx_in(ctx, 0);
-  struct tensor *y;
-  TRY(ctx_out_dims(ctx, 0, 0, NULL, &y));
+union sum {
+  float f; /* of half precision too */
+  double d;
+};
+
+static shoal_status sum_squares(struct kernel_ctx *ctx, const struct reduce *r, const struct tensor *x,
+                                union sum *out) {
   bool all[SHOAL_MAX_RANK];
   for (int i = 0; i < x->rank; i++) all[i] = true;
-  union {
-    float f;
-    double d;
-  } sum;
-  TRY(reduce_tensor(ctx, r, x, all, &sum));
+  return reduce_tensor(ctx, r, x, all, out);
+}
+
+static shoal_status l2_loss_run(struct kernel_ctx *ctx) {
+  const struct reduce *r = ctx->state;
+  union sum sum;
+  struct tensor *y;
+  TRY(ctx_out_dims(ctx, 0, 0, NULL, &y));
+  TRY(sum_squares(ctx, r, ctx_in(ctx, 0), &sum));
   switch (r->dtype) {
     case SHOAL_FLOAT64: *T_DATA(y, double) = sum.d / 2; break;
     case SHOAL_FLOAT16: *T_DATA(y, f16) = f16_from_float(sum.f / 2); break;
     case SHOAL_BFLOAT16: *T_DATA(y, bf16) = bf16_from_float(sum.f / 2); break;
     default: *T_DATA(y, float) = sum.f / 2; break;
   }
+  return NULL;
+}
+
+shoal_status reduce_l2_loss(struct kernel_ctx *ctx, const struct tensor *x, float *out) {
+  struct reduce r;
+  union sum sum;
+  TRY(reduce_init(&r, REDUCE_SQUARES, (shoal_dtype)x->dtype, FINISH_NONE));
+  TRY(sum_squares(ctx, &r, x, &sum));
+  *out = sum.f / 2;
   return NULL;
 }
 

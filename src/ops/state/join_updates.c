@@ -1,6 +1,6 @@
 /* _JoinedUpdates and _L2Losses: updates of all variables, and the norm of all gradients, made by the rewrite
- * join_updates for devices that have kernels of their own for them (device/cuda/kernels_joined.c). The kernels here say
- * what they compute; the soft device borrows them.
+ * join_updates. Cards have kernels of their own for them (device/cuda/kernels_joined.c); those here have the bits of
+ * the single ops, and the soft device borrows them.
  *
  * _JoinedUpdates stands for `count` updates by the op `op`. Inputs: variable, slots and gradient of each; then the
  * scalars that the op takes, in its order; then, when `scaled`, a number that gradients are multiplied by; then, when
@@ -8,13 +8,19 @@
  * Gradients may be of half precision; those whose `how` says so have another shape, and were seen to fit before.
  *
  * _L2Losses is the sum of L2Loss of each. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "graph/shape_fn.h"
 #include "ops/array/array_util.h"
+#include "ops/math/reduce.h"
 #include "ops/state/joined.h"
 #include "ops/state/swept.h"
+#include "ops/state/training.h"
+#include "runtime/resource_ahead.h"
+
+enum { GRAIN = 1 << 18, AHEAD = 16 }; /* elements; updates whose variables are fetched together: see sweep_updates.c */
 
 /* ---- what a node says; for devices' own kernels too ---- */
 
@@ -61,7 +67,8 @@ static shoal_status joined_init(struct kernel_init *ki, void *state) {
   TRY(joined_layout_find(ki->node, &st->at));
   for (int i = 0; i < st->at.op->n_in; i++)
     st->types[i] = st->at.op->in[i].type == SHOAL_RESOURCE ? SHOAL_RESOURCE : SHOAL_FLOAT32;
-  return swept_init(ki, st->at.op, st->types, &st->one);
+  TRY(swept_init(ki, st->at.op, st->types, &st->one));
+  return training_joins(&st->one) ? NULL : INVALID("%s cannot be joined", st->at.op->name);
 }
 
 static void joined_release(void *state) {
@@ -70,92 +77,71 @@ static void joined_release(void *state) {
   joined_layout_release(&st->at);
 }
 
-static float number_at(const struct tensor *t, int64_t i) {
-  if (t->dtype == SHOAL_BFLOAT16) return bf16_to_float(T_DATA(t, const bf16)[i]);
-  if (t->dtype == SHOAL_FLOAT16) return f16_to_float(T_DATA(t, const f16)[i]);
-  return T_DATA(t, const float)[i];
-}
+struct joined_pass {
+  struct kernel_ctx *ctx;
+  const struct joined_updates *st;
+  const struct tensor *const *shared;
+  pthread_mutex_t lock;
+  shoal_status error; /* lock: the first */
+};
 
-/* The gradient as the op takes it: in float32, scaled. */
-static shoal_status gradient_of(const struct tensor *g, const struct tensor *scale, const struct shape *shape,
-                                struct tensor *out) {
-  TRY(tensor_new(out, SHOAL_FLOAT32, shape));
-  if (out->n != g->n) {
-    tensor_release(out);
-    return INVALID("a gradient has %lld elements, its variable %s", (long long)g->n, shape_str(shape));
-  }
-  float *to = T_DATA(out, float), by = scale ? *T_DATA(scale, const float) : 1;
-  for (int64_t i = 0; i < g->n; i++) to[i] = number_at(g, i) * by;
-  return NULL;
-}
+static const float *number_of(const struct tensor *t) { return T_DATA(t, const float); }
 
-static shoal_status shrink(struct variable *v, const struct tensor *by) {
-  TRY(variable_make_writable(v));
-  if (v->value.dtype != SHOAL_FLOAT32) return INVALID("%s is not of float32", v->name);
-  float *x = T_DATA(&v->value, float), part = *T_DATA(by, const float);
-  for (int64_t i = 0; i < v->value.n; i++) x[i] -= x[i] * part;
-  return NULL;
-}
-
-/* What comes before update m: its variable shrinks, and tells its shape. */
-static shoal_status prepare(struct kernel_ctx *ctx, const struct tensor *handle, const struct tensor *by,
-                            struct shape *shape) {
-  struct resource *r;
-  TRY(resource_from_handle(ctx->kernel->resources, handle, &variable_type, &r));
-  struct variable *v = (struct variable *)r;
-  pthread_rwlock_wrlock(&v->lock);
-  shoal_status s = by ? shrink(v, by) : NULL;
-  *shape = tensor_valid(&v->value) ? tensor_shape(&v->value) : v->shape;
-  pthread_rwlock_unlock(&v->lock);
-  resource_unref(r);
-  return s;
-}
-
-static shoal_status run_one(struct kernel_ctx *ctx, const struct joined_updates *st, int m,
-                            const struct tensor *const *shared) {
-  const struct joined_layout *at = &st->at;
-  const struct tensor *const *own = ctx->in + (ptrdiff_t)m * (at->n_vars + 1);
+static shoal_status run_one(const struct joined_pass *p, int64_t m) {
+  const struct joined_layout *at = &p->st->at;
+  const struct tensor *const *own = p->ctx->in + m * (at->n_vars + 1);
   const struct tensor *in[SWEPT_INPUTS];
-  const struct tensor *scale = at->scaled ? shared[at->n_scalars] : NULL;
-  bool shrinks = at->shrunk && at->how[m] & JOINED_SHRINKS;
-  struct tensor grad;
-  struct shape shape;
-  TRY(prepare(ctx, own[0], shrinks ? shared[at->n_scalars + at->scaled] : NULL, &shape));
-  if (!(at->how[m] & JOINED_FITS)) shape = tensor_shape(own[at->n_vars]); /* the op sees whether it does */
-  TRY(gradient_of(own[at->n_vars], scale, &shape, &grad));
   for (int i = 0, scalar = 0; i < at->op->n_in; i++)
-    in[i] = i < at->n_vars ? own[i] : i == at->grad ? &grad : shared[scalar++];
-  struct kernel_ctx one = {.kernel = &st->one, .state = st->one.state, .step = ctx->step, .in = in};
-  shoal_status s = st->one.def->run(&one);
-  tensor_release(&grad);
-  return s;
+    in[i] = i < at->n_vars ? own[i] : i == at->grad ? own[at->n_vars] : p->shared[scalar++];
+  bool shrinks = at->shrunk && at->how[m] & JOINED_SHRINKS;
+  struct training_joined with = {.scale = at->scaled ? number_of(p->shared[at->n_scalars]) : NULL,
+                                 .shrink = shrinks ? number_of(p->shared[at->n_scalars + at->scaled]) : NULL,
+                                 .fits = at->how[m] & JOINED_FITS};
+  struct kernel_ctx one = {.kernel = &p->st->one, .state = p->st->one.state, .step = p->ctx->step, .in = in};
+  return training_run_joined(&one, &with);
+}
+
+static void run_some(void *arg, int64_t begin, int64_t end) {
+  struct joined_pass *p = arg;
+  int n_own = p->st->at.n_vars + 1;
+  for (int64_t m = begin; m < end; m++) {
+    if ((m - begin) % AHEAD == 0) resource_fetch_ahead(p->ctx->in + m * n_own, (int)MIN(AHEAD, end - m) * n_own);
+    shoal_status s = run_one(p, m);
+    if (!s) continue;
+    pthread_mutex_lock(&p->lock);
+    if (!p->error) p->ctx->part = (int)m;
+    status_merge(&p->error, s);
+    pthread_mutex_unlock(&p->lock);
+  }
 }
 
 static shoal_status joined_run(struct kernel_ctx *ctx) {
   const struct joined_updates *st = ctx->state;
-  const struct tensor *const *shared = ctx->in + (ptrdiff_t)st->at.count * (st->at.n_vars + 1);
-  shoal_status s = NULL;
-  for (const struct tensor *const *x = shared; x < ctx->in + ctx->kernel->n_in; x++)
+  struct joined_pass p = {.ctx = ctx,
+                          .st = st,
+                          .shared = ctx->in + (ptrdiff_t)st->at.count * (st->at.n_vars + 1),
+                          .lock = PTHREAD_MUTEX_INITIALIZER};
+  for (const struct tensor *const *x = p.shared; x < ctx->in + ctx->kernel->n_in; x++)
     if ((*x)->rank) return INVALID("%s is not a scalar", tensor_shape_str(*x)); /* as the graph said it was */
-  for (int m = 0; m < st->at.count && !s; m++) {
-    s = run_one(ctx, st, m, shared);
-    if (s) ctx->part = m;
-  }
-  return s;
+  int64_t elements = 0, count = st->at.count; /* elements: mostly of gradients */
+  for (int64_t i = 0; i < count * (st->at.n_vars + 1); i++) elements += ctx_in(ctx, (int)i)->n;
+  int64_t grain = elements <= GRAIN ? count : MAX(1, count * GRAIN / elements);
+  pool_for(elements <= GRAIN ? NULL : ctx_pool(ctx), count, grain, run_some, &p);
+  return p.error;
 }
 
 /* ---- norms ---- */
 
 static shoal_status losses_run(struct kernel_ctx *ctx) {
   struct tensor *y;
-  double sum = 0;
+  float sum = 0;
   TRY(ctx_out_dims(ctx, 0, 0, NULL, &y));
-  for (int k = 0; k < ctx->kernel->n_in; k++)
-    for (int64_t i = 0; i < ctx_in(ctx, k)->n; i++) {
-      double x = (double)number_at(ctx_in(ctx, k), i);
-      sum += x * x / 2;
-    }
-  *T_DATA(y, float) = (float)sum;
+  for (int k = 0; k < ctx->kernel->n_in; k++) {
+    float one;
+    TRY(reduce_l2_loss(ctx, ctx_in(ctx, k), &one));
+    sum = k ? sum + one : one;
+  }
+  *T_DATA(y, float) = sum;
   return NULL;
 }
 

@@ -14,9 +14,11 @@
 #include <string.h>
 
 #include "base/vector.h"
+#include "ops/math/elementwise.h"
+#include "ops/state/training.h"
 #include "ops/state/variable_rows.h"
 
-enum { MAX_SCALARS = 8, GRAIN = 8192, SHARDS = 16, SPARSE_PARALLEL_MIN = 1 << 15 };
+enum { MAX_SCALARS = 8, GRAIN = 8192, BLOCK = 2048, SHARDS = 16, SPARSE_PARALLEL_MIN = 1 << 15 };
 
 struct hyper {
   float f[MAX_SCALARS]; /* for float, half and bfloat16 */
@@ -200,15 +202,20 @@ static shoal_status read_scalars(struct kernel_ctx *ctx, const struct training *
   return NULL;
 }
 
-static shoal_status check_vars(struct kernel_ctx *ctx, const struct training *t, const struct state_vars *vars) {
-  const struct tensor *var = &vars->v[0]->value, *grad = ctx_in(ctx, t->grad);
+/* Of the gradient as the rule takes it. */
+static shoal_dtype type_of(struct kernel_ctx *ctx, const struct training *t, const struct training_joined *with) {
+  return with ? SHOAL_FLOAT32 : ctx_in_type(ctx, t->grad);
+}
+
+static shoal_status check_vars(struct kernel_ctx *ctx, const struct state_vars *vars, shoal_dtype type) {
+  const struct tensor *var = &vars->v[0]->value;
   for (int i = 0; i < vars->n; i++) {
     const struct tensor *slot = &vars->v[i]->value;
     if (UNLIKELY(!tensor_valid(slot)))
       return STATUS(SHOAL_FAILED_PRECONDITION, "Attempting to use uninitialized variables: %s", vars->v[i]->name);
-    if (UNLIKELY(slot->dtype != grad->dtype))
+    if (UNLIKELY(slot->dtype != type))
       return INVALID("%s has type %s, but the gradient has type %s", arg_name(ctx, i), dtype_tf_name(slot->dtype),
-                     dtype_tf_name(grad->dtype));
+                     dtype_tf_name(type));
     if (UNLIKELY(!tensor_same_shape(var, slot))) {
       struct shape a = tensor_shape(var), b = tensor_shape(slot);
       return INVALID("var and %s do not have the same shape%s %s", arg_name(ctx, i), shape_str(&a), shape_str(&b));
@@ -233,21 +240,74 @@ static void dense_piece(void *arg, int64_t begin, int64_t end) {
   l->rule(x, l->grad + (size_t)begin * l->size, end - begin, l->h);
 }
 
+/* ---- with what stood around it (training.h): a block at a time, while it is in the first cache ---- */
+
+struct joined_loop {
+  struct dense_loop d;
+  const struct training_joined *with;
+  shoal_dtype type; /* of the gradient in memory */
+};
+
+VECTOR_CLONES static void scale_block(float *restrict to, const float *restrict from, float by, int64_t n) {
+  for (int64_t i = 0; i < n; i++) to[i] = from[i] * by;
+}
+
+VECTOR_CLONES static void multiply_block(float *x, float by, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] *= by;
+}
+
+VECTOR_CLONES static void shrink_block(float *x, float part, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] -= x[i] * part;
+}
+
+/* The gradient's elements from i on as the rule takes them: in float32, scaled. They may be made in `space`. */
+static const float *gradient_block(const struct joined_loop *l, int64_t i, int64_t n, float *space) {
+  const float *scale = l->with->scale;
+  if (l->type == SHOAL_FLOAT32) {
+    const float *from = (const float *)l->d.grad + i;
+    if (!scale) return from;
+    scale_block(space, from, *scale, n);
+    return space;
+  }
+  half_to_float(l->type, space, l->d.grad + 2 * i, n);
+  if (scale) multiply_block(space, *scale, n);
+  return space;
+}
+
+static void joined_piece(void *arg, int64_t begin, int64_t end) {
+  const struct joined_loop *l = arg;
+  float space[BLOCK];
+  for (int64_t i = begin; i < end; i += BLOCK) {
+    int64_t n = MIN(end - i, BLOCK);
+    void *x[STATE_MAX_VARS];
+    for (int k = 0; k < l->d.n_vars; k++) x[k] = (float *)l->d.x[k] + i;
+    if (l->with->shrink) shrink_block(x[0], *l->with->shrink, n);
+    l->d.rule(x, gradient_block(l, i, n, space), n, l->d.h);
+  }
+}
+
+static bool grad_fits(const struct tensor *var, const struct tensor *grad, const struct training_joined *with) {
+  return with && with->fits ? var->n == grad->n : tensor_same_shape(var, grad);
+}
+
 static shoal_status dense_update(struct kernel_ctx *ctx, const struct training *t, rule_fn rule,
-                                 struct state_vars *vars, const struct hyper *h) {
+                                 struct state_vars *vars, const struct hyper *h, const struct training_joined *with) {
   const struct tensor *grad = ctx_in(ctx, t->grad), *var = &vars->v[0]->value;
-  if (UNLIKELY(!tensor_same_shape(var, grad))) {
+  if (UNLIKELY(!grad_fits(var, grad, with))) {
     struct shape a = tensor_shape(var), b = tensor_shape(grad);
     return INVALID("var and %s do not have the same shape%s %s", arg_name(ctx, t->grad), shape_str(&a), shape_str(&b));
   }
-  struct dense_loop l = {
-      .rule = rule, .h = h, .n_vars = vars->n, .grad = grad->data, .size = dtype_size((shoal_dtype)grad->dtype)};
+  struct dense_loop d = {
+      .rule = rule, .h = h, .n_vars = vars->n, .grad = grad->data, .size = dtype_size(type_of(ctx, t, with))};
   for (int i = 0; i < vars->n; i++) {
     TRY(variable_make_writable_on(vars->v[i], ctx_pool(ctx)));
-    l.x[i] = vars->v[i]->value.data;
+    d.x[i] = vars->v[i]->value.data;
   }
-  if (grad->n <= GRAIN) dense_piece(&l, 0, grad->n);
-  else pool_for(ctx_pool(ctx), grad->n, GRAIN, dense_piece, &l);
+  struct joined_loop j = {.d = d, .with = with, .type = (shoal_dtype)grad->dtype};
+  void (*piece)(void *, int64_t, int64_t) = with ? joined_piece : dense_piece;
+  void *arg = with ? (void *)&j : &d;
+  if (grad->n <= GRAIN) piece(arg, 0, grad->n);
+  else pool_for(ctx_pool(ctx), grad->n, GRAIN, piece, arg);
   return NULL;
 }
 
@@ -313,23 +373,34 @@ static shoal_status sparse_update(struct kernel_ctx *ctx, const struct training 
   return NULL;
 }
 
-static shoal_status training_run(struct kernel_ctx *ctx) {
+static shoal_status run_with(struct kernel_ctx *ctx, const struct training_joined *with) {
   const struct training *t = ctx->state;
   struct hyper h;
-  int kind = kind_of(ctx_in_type(ctx, t->grad));
+  shoal_dtype type = type_of(ctx, t, with);
+  int kind = kind_of(type);
   rule_fn rule = kind < 0 ? NULL : t->rule[kind];
   if (!rule)
-    return UNIMPLEMENTED("%s has no CPU kernel for type %s", ctx->kernel->op->name,
-                         dtype_tf_name(ctx_in_type(ctx, t->grad)));
+    return UNIMPLEMENTED("%s has no CPU kernel for type %s", ctx->kernel->op->name, dtype_tf_name(type));
   struct state_vars vars;
   TRY(state_vars_get(ctx, t->n_vars, "Invalid variable reference.", &vars));
   state_vars_lock(&vars);
-  shoal_status s = check_vars(ctx, t, &vars);
+  shoal_status s = check_vars(ctx, &vars, type);
   if (!s) s = read_scalars(ctx, t, &h);
-  if (!s) s = t->flags.sparse ? sparse_update(ctx, t, rule, &vars, &h) : dense_update(ctx, t, rule, &vars, &h);
+  if (!s) s = t->flags.sparse ? sparse_update(ctx, t, rule, &vars, &h) : dense_update(ctx, t, rule, &vars, &h, with);
   if (!s) state_forward_ref(ctx, vars.v[0]);
   state_vars_release(&vars);
   return s;
+}
+
+static shoal_status training_run(struct kernel_ctx *ctx) { return run_with(ctx, NULL); }
+
+bool training_joins(const struct kernel *k) {
+  const struct training *t = k->state;
+  return k->def->run == training_run && !t->flags.sparse && k->in_types[t->grad] == SHOAL_FLOAT32;
+}
+
+shoal_status training_run_joined(struct kernel_ctx *ctx, const struct training_joined *with) {
+  return run_with(ctx, with);
 }
 
 /* ---- shapes: the output of a reference op is the variable ---- */

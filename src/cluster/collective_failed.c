@@ -20,7 +20,10 @@ enum { LONGEST = 2000, FRESH_MS = 60000 };
 void failed_steps_init(struct failed_steps *f) { pthread_mutex_init(&f->lock, NULL); }
 
 void failed_steps_release(struct failed_steps *f) {
-  for (size_t i = 0; i < FAILED_REMEMBERED; i++) shoal_status_free(f->last[i].why);
+  for (size_t i = 0; i < FAILED_REMEMBERED; i++) {
+    shoal_status_free(f->last[i].why);
+    free(f->last[i].task);
+  }
   pthread_mutex_destroy(&f->lock);
 }
 
@@ -83,15 +86,48 @@ void failed_steps_met(struct failed_steps *f, int64_t id) {
   pthread_mutex_unlock(&f->lock);
 }
 
-void failed_steps_missed(struct failed_steps *f, int64_t key, int64_t began, int64_t *id) {
+char *failed_steps_missed(struct failed_steps *f, int64_t key, int64_t began, int64_t *id) {
+  const struct failed_step *last = NULL;
   pthread_mutex_lock(&f->lock);
   for (unsigned i = f->n - MIN(f->n, FAILED_REMEMBERED); i < f->n; i++) {
     struct failed_step *at = &f->last[i % FAILED_REMEMBERED];
     if (at->key != key || at->met) continue;
     at->met = true;
-    if (at->since >= began && clock_ns() - at->since < FRESH_MS * 1000000ll) *id = at->id;
+    if (clock_ns() - at->since < FRESH_MS * 1000000ll && (at->since >= began || at->task)) last = at;
   }
+  if (last) *id = last->id;
+  char *whom = last && last->since < began ? mem_strdup(last->task) : NULL;
   pthread_mutex_unlock(&f->lock);
+  return whom;
+}
+
+void failed_steps_stand(struct failed_steps *f, int64_t id, int64_t session) {
+  pthread_mutex_lock(&f->lock);
+  struct failed_step *at = find(f, id);
+  if (at) at->session = session;
+  pthread_mutex_unlock(&f->lock);
+}
+
+void failed_steps_end_session(struct failed_steps *f, int64_t session) {
+  pthread_mutex_lock(&f->lock);
+  for (unsigned i = 0; i < MIN(f->n, FAILED_REMEMBERED); i++)
+    if (f->last[i].session == session) f->last[i].session = 0;
+  pthread_mutex_unlock(&f->lock);
+}
+
+void failed_steps_go_on(struct failed_steps *f, int64_t key) {
+  pthread_mutex_lock(&f->lock);
+  for (unsigned i = 0; i < MIN(f->n, FAILED_REMEMBERED); i++)
+    if (f->last[i].key == key) f->last[i].session = 0;
+  pthread_mutex_unlock(&f->lock);
+}
+
+bool failed_steps_stands(struct failed_steps *f, int64_t id) {
+  pthread_mutex_lock(&f->lock);
+  const struct failed_step *at = find(f, id);
+  bool stands = at && at->session;
+  pthread_mutex_unlock(&f->lock);
+  return stands;
 }
 
 char *failed_steps_why(struct failed_steps *f, int64_t id, int64_t no_longer_ms) {
@@ -113,7 +149,7 @@ char *failed_steps_since(struct failed_steps *f, int64_t key, int64_t since) {
   return why;
 }
 
-bool failed_steps_add(struct failed_steps *f, int64_t key, int64_t id, bool met, shoal_status why) {
+bool failed_steps_add(struct failed_steps *f, int64_t key, int64_t id, bool met, const char *task, shoal_status why) {
   VEC(struct collective_guard *) waiting = {0};
   shoal_status forgotten = NULL;
   pthread_mutex_lock(&f->lock);
@@ -122,7 +158,9 @@ bool failed_steps_add(struct failed_steps *f, int64_t key, int64_t id, bool met,
   else {
     struct failed_step *at = &f->last[f->n++ % FAILED_REMEMBERED];
     forgotten = at->why;
-    *at = (struct failed_step){id, key, clock_ns(), met, status_copy(why)};
+    free(at->task);
+    *at =
+        (struct failed_step){id, key, clock_ns(), met, .task = task ? mem_strdup(task) : NULL, .why = status_copy(why)};
     for (struct collective_guard *g = f->guards; g; g = g->next) {
       if (g->step_id != id) continue;
       guard_ref(g);
@@ -165,18 +203,19 @@ static shoal_status failure(const char *task, int64_t id, const char *why) {
 }
 
 /* Ends what waits in it here. why is consumed. */
-static bool note(struct worker *w, int64_t key, int64_t id, bool met, shoal_status why) {
+static bool note(struct worker *w, int64_t key, int64_t id, bool met, const char *task, shoal_status why) {
   shoal_status told = status_copy(why);
-  bool first = failed_steps_add(&w->collectives.failed, key, id, met, why);
+  bool first = failed_steps_add(&w->collectives.failed, key, id, met, task, why);
   if (first) collective_questions_fail(&w->collectives, key, told);
   shoal_status_free(told);
   return first;
 }
 
-void collective_step_failed(struct worker *w, int64_t key, int64_t id, shoal_status why) {
+void collective_step_failed(struct worker *w, int64_t key, int64_t id, int64_t session, shoal_status why) {
   const char *text = shoal_status_message(why);
   char *cause = mem_strndup(text, strnlen(text, LONGEST));
-  if (note(w, key, id, true, failure(w->task, id, cause)))
+  if (note(w, key, id, true, NULL, failure(w->task, id, cause))) {
+    failed_steps_stand(&w->collectives.failed, id, session);
     for (size_t j = 0; j < w->spec->jobs.n; j++) {
       const struct cluster_job *job = &w->spec->jobs.at[j];
       for (size_t i = 0; i < job->tasks.n; i++) {
@@ -185,6 +224,7 @@ void collective_step_failed(struct worker *w, int64_t key, int64_t id, shoal_sta
         free(task);
       }
     }
+  }
   free(cause);
 }
 
@@ -207,9 +247,29 @@ void worker_service_step_failed(struct worker *w, struct rpc_call *c) {
   if (!s) s = identity_check_task(c, task);
   if (!s) {
     bool past = collective_sequence_failed(&w->collectives, key, id);
-    note(w, key, id, past, failure(task, id, why));
+    note(w, key, id, past, task, failure(task, id, why));
   }
   rpc_call_answer(c, s, &none);
   free(task);
   free(why);
+}
+
+/* ---- being asked ---- */
+
+void worker_service_step_stands(struct worker *w, struct rpc_call *c) {
+  struct wire m;
+  int64_t id = 0;
+  char *task = mem_strdup("");
+  enum wire_step step = WIRE_END;
+  struct text t = {0};
+  shoal_status s = request_read(c, &m);
+  for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
+    if (f.tag == StepStandsRequest_step_id) id = (int64_t)f.value;
+    if (f.tag == StepStandsRequest_task) free(task), task = mem_strndup((const char *)f.data, MIN(f.size, LONGEST));
+  }
+  if (!s && step == WIRE_BROKEN) s = INVALID("StepStandsRequest does not parse as a protocol buffer");
+  if (!s) s = identity_check_task(c, task);
+  if (!s) put_StepStandsResponse_stands(&t, failed_steps_stands(&w->collectives.failed, id));
+  rpc_call_answer(c, s, &t);
+  free(task);
 }

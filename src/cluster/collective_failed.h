@@ -7,6 +7,11 @@
  * the step and the cause, and remembers the step for those who come to it later. A task that fails because it was told
  * does not tell again: n tasks hear of a failure by n messages.
  *
+ * Whose session begins later has heard of a failure that may be of its own run, whose first task was quick to fail, or
+ * of a run before, which is over. The failure stands while the session that had it is open and has come to no later
+ * step of those graphs. Only its own task knows that, and is asked, once (collective_steps.c): by then a client that
+ * has closed its sessions and opens others has closed that one too. A task that does not answer has none.
+ *
  * Steps that all parts have one master of need none of this: that one cancels them. TensorFlow's tasks neither tell nor
  * listen; they find what they ask us for aborted, at the leader too, and take part in no collectives then until they
  * are started again (collective_others.h). */
@@ -30,7 +35,9 @@ struct failed_steps { /* of one worker */
   struct failed_step {
     int64_t id, key;
     int64_t since;
-    bool met; /* this task's master has had its part of it */
+    bool met;        /* this task's master has had its part of it */
+    char *task;      /* whose step failed; NULL: this task's, or that is not known */
+    int64_t session; /* of this task's master, for which the failure stands; 0: none */
     shoal_status why;
   } last[FAILED_REMEMBERED]; /* lock: a ring */
   unsigned n;                /* lock: how many there ever were */
@@ -42,13 +49,18 @@ void failed_steps_release(struct failed_steps *f);
 shoal_status failed_steps_enter(struct failed_steps *f, struct collective_guard *g);
 void failed_steps_leave(struct failed_steps *f, struct collective_guard *g);
 /* Ends what waits in the step, of graphs with that key, and remembers it; why is consumed. met: it was one of this
- * task's master. False: it was known. */
-bool failed_steps_add(struct failed_steps *f, int64_t key, int64_t id, bool met, shoal_status why);
+ * task's master. task: see above. False: it was known. */
+bool failed_steps_add(struct failed_steps *f, int64_t key, int64_t id, bool met, const char *task, shoal_status why);
+/* It stands for that session, until that one ends or comes to another step of its graphs. */
+void failed_steps_stand(struct failed_steps *f, int64_t id, int64_t session);
+void failed_steps_end_session(struct failed_steps *f, int64_t session);
+void failed_steps_go_on(struct failed_steps *f, int64_t key);
+bool failed_steps_stands(struct failed_steps *f, int64_t id);
 /* This task's master has had its part of it after all. */
 void failed_steps_met(struct failed_steps *f, int64_t id);
-/* The last one of that key, not long ago and since the session began, that this task's master had no part in, if there
- * is any; once. */
-void failed_steps_missed(struct failed_steps *f, int64_t key, int64_t began, int64_t *id);
+/* The last one of that key, not long ago, that this task's master had no part in, if there is any; once. NULL: it has
+ * failed since the session began. Else whom to ask whether it stands; the caller frees it. */
+char *failed_steps_missed(struct failed_steps *f, int64_t key, int64_t began, int64_t *id);
 bool failed_steps_has(struct failed_steps *f, int64_t id);
 /* How many there ever were. */
 unsigned failed_steps_count(struct failed_steps *f);
@@ -59,7 +71,8 @@ char *failed_steps_why(struct failed_steps *f, int64_t id, int64_t no_longer_ms)
 /* Why one of that key has, since then and not long ago; the caller frees it. NULL: none has. */
 char *failed_steps_since(struct failed_steps *f, int64_t key, int64_t since);
 
-/* A step of this task's master, of graphs with that key, has failed: the others are told, unless they told us. */
-void collective_step_failed(struct worker *w, int64_t key, int64_t id, shoal_status why);
+/* A step of that session of this task's master, of graphs with that key, has failed: the others are told, unless they
+ * told us. */
+void collective_step_failed(struct worker *w, int64_t key, int64_t id, int64_t session, shoal_status why);
 
 #endif

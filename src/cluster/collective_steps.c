@@ -5,8 +5,9 @@
  * behind them for ever. A leader whose own part of such a step has not ended still has its number: who knows that the
  * step has failed asks again after a moment. And who comes to a step when that has failed elsewhere takes its number,
  * to fail as well, once: else it would be a step ahead of the others, and not know why they begin anew. The leader says
- * so to those who have not heard. All of this is for sessions that were there when the step failed: a later one is of a
- * run that begins anew, and has the number after it. */
+ * so to those who have not heard. All of this is for sessions that were there when the step failed, and for later ones
+ * while the failure stands (collective_failed.h): else a later one is of a run that begins anew, and has the number
+ * after it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,10 +77,10 @@ int64_t collective_sequence(struct collectives *c, int64_t key, int64_t began) {
   return next;
 }
 
-void collective_step_over(struct worker *w, int64_t key, int64_t id, shoal_status failed) {
+void collective_step_over(struct worker *w, int64_t key, int64_t id, int64_t session, shoal_status failed) {
   struct collectives *c = &w->collectives;
   /* Before it is counted: who is told of the next number is told why this one failed. */
-  if (failed) collective_step_failed(w, key, id, failed);
+  if (failed) collective_step_failed(w, key, id, session, failed);
   else failed_steps_met(&c->failed, id);
   pthread_mutex_lock(&c->lock);
   struct step_sequence *q = sequence_of(c, key);
@@ -163,7 +164,7 @@ static void answered(void *arg, shoal_status s, struct rpc_body *body) {
   }
   if (!s && failed) {
     next = (next - 1) & ID_BITS;
-    failed_steps_add(&c->failed, k->key, next, true, status_mark_derived(STATUS(SHOAL_ABORTED, "%s", failed)));
+    failed_steps_add(&c->failed, k->key, next, true, NULL, status_mark_derived(STATUS(SHOAL_ABORTED, "%s", failed)));
   }
   bool early = !s && !failed && hears && failed_steps_has(&c->failed, next);
   free(failed);
@@ -179,14 +180,6 @@ static void answered(void *arg, shoal_status s, struct rpc_body *body) {
     pthread_mutex_unlock(&c->lock);
   }
   call_over(k, s, next);
-}
-
-static struct peer *find_leader(struct worker *w, const char *leader) {
-  struct device_spec d;
-  shoal_status s = device_spec_parse(leader, &d);
-  const char *address = s || !d.has_job || !d.has_task ? NULL : cluster_spec_find(w->spec, d.job, d.task);
-  shoal_status_free(s);
-  return address ? peers_get(w->peers, leader, address, true) : NULL;
 }
 
 static void ask(struct sequence_call *k) {
@@ -205,29 +198,103 @@ static void ask(struct sequence_call *k) {
   if (!cancellable_start(&k->call, k->cancel, "the step was cancelled", &q)) call_over(k, was_cancelled(), 0);
 }
 
+/* leader: NULL, it is us. */
+static void number_by_leader(struct sequence_call *k) {
+  if (k->leader) ask(k);
+  else call_over(k, NULL, collective_sequence(&k->worker->collectives, k->key, k->began));
+}
+
+/* ---- asking whether a failure stands ---- */
+
+struct stands_call {
+  struct sequence_call *then; /* where it does not */
+  struct peer *peer;          /* a reference */
+  int64_t id;                 /* of the step that failed */
+};
+
+static void stands_over(struct stands_call *a, bool stands) {
+  struct sequence_call *k = a->then;
+  int64_t id = a->id;
+  peer_unref(a->peer);
+  free(a);
+  if (stands) call_over(k, NULL, id); /* to fail as well */
+  else number_by_leader(k);
+}
+
+static void stands_answered(void *arg, shoal_status s, struct rpc_body *body) {
+  struct stands_call *a = arg;
+  const void *data;
+  size_t size;
+  bool stands = false;
+  cancellable_end(&a->then->call);
+  if (!s) s = rpc_body_flat(body, &data, &size);
+  if (!s) {
+    struct wire w = wire_from(data, size);
+    for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
+      if (f.tag == StepStandsResponse_stands) stands = f.value != 0;
+  }
+  shoal_status_free(s); /* it is gone, or does not answer: whoever comes in its place begins anew */
+  stands_over(a, stands);
+}
+
+static void ask_whether_it_stands(struct sequence_call *k, struct peer *peer, int64_t id) {
+  enum { PATIENCE_MS = 3000 };
+  struct stands_call *a = mem_zalloc(1, sizeof *a);
+  *a = (struct stands_call){k, peer, id};
+  struct text t = {0};
+  put_StepStandsRequest_step_id(&t, id);
+  put_StepStandsRequest_task(&t, k->worker->task);
+  struct task_question q = {.peer = peer,
+                            .method = "/shoal.Server/StepStands",
+                            .request = message_from_text(&t),
+                            .deadline = deadline_after_ms(PATIENCE_MS),
+                            .what = "whether a step that failed stands",
+                            .done = stands_answered,
+                            .arg = a};
+  if (!cancellable_start(&k->call, k->cancel, "the step was cancelled", &q)) stands_over(a, false);
+}
+
+/* ---- the number of a step ---- */
+
+static struct peer *find_task(struct worker *w, const char *task) {
+  struct device_spec d;
+  shoal_status s = device_spec_parse(task, &d);
+  const char *address = s || !d.has_job || !d.has_task ? NULL : cluster_spec_find(w->spec, d.job, d.task);
+  shoal_status_free(s);
+  return address ? peers_get(w->peers, task, address, true) : NULL;
+}
+
+/* With the lock held: what this task's master knows of it; UNKNOWN: the leader does. leader: its incarnation, if that
+ * is known. *anew: a failure may have been missed. */
+static int64_t count_on(struct collectives *c, struct step_sequence *q, uint64_t leader, int64_t began, bool *anew) {
+  bool first = !q->own, past = failed_steps_are_past(&c->failed, q->next, began);
+  q->own = true;
+  if (leader && q->leader && q->leader != leader) q->next = UNKNOWN; /* it was restarted, and counts anew */
+  if (leader) q->leader = leader;
+  if (!q->leads && past) q->next = UNKNOWN;
+  *anew = first || past || q->next == UNKNOWN;
+  return past ? UNKNOWN : q->next;
+}
+
 void collective_next_step(struct worker *w, int64_t key, const char *named, int64_t began, struct cancel *cancel,
                           void (*done)(void *arg, shoal_status s, int64_t id), void *arg) {
   struct collectives *c = &w->collectives;
-  char *leader = named ? mem_strdup(named) : collectives_leader(c, w->spec);
-  bool own = !strcmp(leader, w->task);
-  struct peer *peer = own ? NULL : find_leader(w, leader);
+  char *leader = named ? mem_strdup(named) : collectives_leader(c, w->spec), *whom = NULL;
+  bool own = !strcmp(leader, w->task), anew;
+  struct peer *peer = own ? NULL : find_task(w, leader);
   uint64_t now = peer ? peer_incarnation(peer) : 0;
-  int64_t next;
+  failed_steps_go_on(&c->failed, key);
   pthread_mutex_lock(&c->lock);
   struct step_sequence *q = sequence_of(c, key);
-  bool first = !q->own;
-  q->own = true;
   q->leads = own;
-  if (now && q->leader && q->leader != now) q->next = UNKNOWN; /* it was restarted, and counts anew */
-  if (now) q->leader = now;
-  if (!own && failed_steps_are_past(&c->failed, q->next, began)) q->next = UNKNOWN;
-  next = q->next;
-  int64_t last = q->last;
+  int64_t next = count_on(c, q, now, began, &anew), missed = UNKNOWN, last = q->last;
   pthread_mutex_unlock(&c->lock);
-  if (next == UNKNOWN || first) failed_steps_missed(&c->failed, key, began, &next);
-  if (own && (next == UNKNOWN || failed_steps_are_past(&c->failed, next, began)))
-    next = collective_sequence(c, key, began);
-  if (next == UNKNOWN && peer) {
+  if (anew) whom = failed_steps_missed(&c->failed, key, began, &missed);
+  if (missed != UNKNOWN && !whom) next = missed;
+  struct peer *failed = whom ? find_task(w, whom) : NULL;
+  if (next != UNKNOWN && !failed) done(arg, NULL, next);
+  else if (!own && !peer) done(arg, INVALID("The leader of collectives, %s, is not in this task's cluster", leader), 0);
+  else {
     struct sequence_call *k = mem_zalloc(1, sizeof *k);
     *k = (struct sequence_call){.worker = w,
                                 .leader = peer,
@@ -238,10 +305,12 @@ void collective_next_step(struct worker *w, int64_t key, const char *named, int6
                                 .began = began,
                                 .done = done,
                                 .arg = arg};
-    ask(k);
-    peer = NULL; /* whose reference was taken over */
-  } else if (next != UNKNOWN) done(arg, NULL, next);
-  else done(arg, INVALID("The leader of collectives, %s, is not in this task's cluster", leader), 0);
+    if (failed) ask_whether_it_stands(k, failed, missed);
+    else number_by_leader(k);
+    peer = failed = NULL; /* whose references were taken over */
+  }
   peer_unref(peer);
+  peer_unref(failed);
+  free(whom);
   free(leader);
 }

@@ -153,12 +153,13 @@ shoal_status collective_survey(const struct shoal_graph *g, struct collective_su
 /* ---- collective_steps.c ---- */
 
 /* The number of the next step of graphs with that key; done is called with an error (consumed) or with it. leader: whom
- * the session names; NULL: the cluster's. began: when the session did: what failed before is none of its. */
+ * the session names; NULL: the cluster's. began: when the session did: what failed before is its own as long as it
+ * stands (collective_failed.h). */
 void collective_next_step(struct worker *w, int64_t key, const char *leader, int64_t began, struct cancel *cancel,
                           void (*done)(void *arg, shoal_status s, int64_t id), void *arg);
-/* The step has ended: the next has another number. failed (NULL: it went well; it stays the caller's) is told to the
- * other tasks. */
-void collective_step_over(struct worker *w, int64_t key, int64_t id, shoal_status failed);
+/* The step has ended, of that session of this task's master: the next has another number. failed (NULL: it went well;
+ * it stays the caller's) is told to the other tasks. */
+void collective_step_over(struct worker *w, int64_t key, int64_t id, int64_t session, shoal_status failed);
 /* Another task's has failed: a leader that has no such steps itself counts on. True: this task's master is past it. */
 bool collective_sequence_failed(struct collectives *c, int64_t key, int64_t id);
 /* As the leader: what the next number is, for a session that began then. */

@@ -8,8 +8,12 @@ void home_next_step(struct worker *home, int64_t key, const char *leader, int64_
   collective_next_step(home, key, leader, began, cancel, done, arg);
 }
 
-void home_step_over(struct worker *home, int64_t key, int64_t id, shoal_status failed) {
-  collective_step_over(home, key, id, failed);
+void home_step_over(struct worker *home, int64_t key, int64_t id, int64_t session, shoal_status failed) {
+  collective_step_over(home, key, id, session, failed);
+}
+
+void home_session_over(struct worker *home, int64_t session) {
+  failed_steps_end_session(&home->collectives.failed, session);
 }
 
 struct rendezvous *home_rendezvous(struct worker *home, int64_t step_id) {

@@ -90,7 +90,9 @@ static void tell_idle(struct master_session *s) {
   void (*then)(struct master_session *, void *) = s->running ? NULL : s->idle;
   if (then) s->idle = NULL;
   pthread_mutex_unlock(&s->lock);
-  if (then) then(s, s->idle_arg);
+  if (!then) return;
+  home_session_over(s->master->server.home, s->number);
+  then(s, s->idle_arg);
 }
 
 static void put_metadata(struct step_run *r, struct text *out) {
@@ -126,7 +128,7 @@ static void conclude(struct step_run *r) {
   alarm_clear(&r->alarm);
   struct master_session *s = r->session;
   struct compiled *c = r->compiled;
-  if (r->key && r->id) home_step_over(s->master->server.home, r->key, r->id, r->status);
+  if (r->key && r->id) home_step_over(s->master->server.home, r->key, r->id, s->number, r->status);
   shoal_status err = late(r, run_cancel_outcome(&r->cancel, r->status));
   for (size_t i = 0; i < c->fetches.n && !err && r->rets; i++)
     if (!tensor_valid(&r->rets[i]))

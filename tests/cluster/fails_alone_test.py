@@ -36,7 +36,7 @@ class Member:
             self.out = all_reduce(x + second, group, 2, hint)
         alone = tf.ConfigProto(device_filters=[f"/job:worker/task:{task}"])
         self.session = tf.Session(cluster.target("worker", task), graph=g, config=alone)
-        self.session.run(data)  # it begins now, not with the first step: what failed before it began is not its own
+        self.session.run(data)  # it begins now, not with the first step
 
     def run(self, indices):
         try:
@@ -160,6 +160,37 @@ def a_run_that_begins_anew():
         close(members)
 
 
+def sessions_that_begin_later():
+    """One's step has failed before the others' sessions began, and its own is still open and does nothing: they are told,
+    the leader or not, and then all go on. Where it has gone on by itself, they meet it there."""
+    with Cluster(worker=["shoal"] * TASKS) as c:
+        for failing in range(TASKS):
+            for goes_on in (False, True):
+                members = [None] * TASKS
+                members[failing] = Member(c, failing, 1, "auto")
+                e = members[failing].run((9, 1))
+                assert isinstance(e, tf.errors.InvalidArgumentError), e
+                time.sleep(0.2)  # the others have heard of it
+                others = [t for t in range(TASKS) if t != failing]
+                for t in others:
+                    members[t] = Member(c, t, 1, "auto")
+                if not goes_on:
+                    for e in together([members[t] for t in others], [(1, 1)] * (TASKS - 1)):
+                        told(e, f"task:{failing} has failed in step", "indices[0] = 9 is not in [0, 4)")
+                    well(members)
+                else:
+                    got = []
+                    first = threading.Thread(target=lambda: got.append(members[failing].run((1, 1))))
+                    first.start()
+                    time.sleep(0.5)  # it is in its next step
+                    got += together([members[t] for t in others], [(1, 1)] * (TASKS - 1))
+                    first.join()
+                    for x in got:
+                        np.testing.assert_array_equal(x, [12.0])
+                well(members)
+                close(members)
+
+
 def devices_of_a_task():
     """By one client: its master cancels the other devices' parts, and tells what was wrong at first."""
     with Cluster(worker=["shoal"] * 2, flags=["--cpu_devices=2"]) as c:
@@ -180,5 +211,5 @@ def devices_of_a_task():
 
 
 if __name__ == "__main__":
-    tests = between_tasks, with_tensorflow, a_run_that_begins_anew, devices_of_a_task
+    tests = between_tasks, with_tensorflow, a_run_that_begins_anew, sessions_that_begin_later, devices_of_a_task
     sys.exit(report([(f.__name__.replace("_", " "), f) for f in tests]))

@@ -402,24 +402,50 @@ static void sequences_have_a_bound(void **state) {
   collectives_release(&c);
 }
 
-/* A step that failed is of the sessions that were there: who comes to it is told, once. One that begins later has the
- * next number. */
+/* A step that failed is of the sessions that were there: who comes to it is told, once. One that begins later asks
+ * whose failure it was, while that stands, or has the next number. */
 static void failures_are_of_their_time(void **state) {
   struct collectives c = {0};
   collectives_init(&c, NULL, 0, false);
   int64_t old = clock_ns(), first = collective_sequence(&c, 1, old), missed = -1;
-  assert_true(failed_steps_add(&c.failed, 1, first, false, STATUS(SHOAL_ABORTED, "it has failed")));
+  assert_true(failed_steps_add(&c.failed, 1, first, false, "/job:a/task:1", STATUS(SHOAL_ABORTED, "it has failed")));
   int64_t later = clock_ns() + 1;
   assert_true(collective_sequence(&c, 1, old) == first);
   assert_false(failed_steps_are_past(&c.failed, first, old));
   assert_true(failed_steps_are_past(&c.failed, first, later));
   assert_false(failed_steps_are_past(&c.failed, first + 1, later));
   assert_true(collective_sequence(&c, 1, later) == ((first + 1) & ((INT64_C(1) << 57) - 1)));
-  failed_steps_missed(&c.failed, 1, old, &missed);
+  assert_null(failed_steps_missed(&c.failed, 1, old, &missed));
   assert_true(missed == first);
-  assert_true(failed_steps_add(&c.failed, 2, first + 7, false, STATUS(SHOAL_ABORTED, "another has")));
-  failed_steps_missed(&c.failed, 2, clock_ns() + 1, &missed);
-  assert_true(missed == first);
+  missed = -1;
+  assert_null(failed_steps_missed(&c.failed, 1, old, &missed));
+  assert_true(missed == -1);
+  assert_true(failed_steps_add(&c.failed, 2, first + 7, false, NULL, STATUS(SHOAL_ABORTED, "another has")));
+  assert_null(failed_steps_missed(&c.failed, 2, clock_ns() + 1, &missed));
+  assert_true(missed == -1);
+  assert_true(failed_steps_add(&c.failed, 3, first + 9, false, "/job:a/task:2", STATUS(SHOAL_ABORTED, "a third has")));
+  char *whom = failed_steps_missed(&c.failed, 3, clock_ns() + 1, &missed);
+  assert_string_equal(whom, "/job:a/task:2");
+  assert_true(missed == first + 9);
+  free(whom);
+  collectives_release(&c);
+}
+
+/* Until its session ends, or has come to another step of those graphs. */
+static void failures_stand_for_a_while(void **state) {
+  struct collectives c = {0};
+  collectives_init(&c, NULL, 0, false);
+  for (int64_t id = 1; id <= 3; id++) {
+    assert_true(failed_steps_add(&c.failed, id, id, true, NULL, STATUS(SHOAL_ABORTED, "it has failed")));
+    assert_false(failed_steps_stands(&c.failed, id));
+    failed_steps_stand(&c.failed, id, 10 + id);
+  }
+  failed_steps_end_session(&c.failed, 11);
+  failed_steps_go_on(&c.failed, 2);
+  assert_false(failed_steps_stands(&c.failed, 1));
+  assert_false(failed_steps_stands(&c.failed, 2));
+  assert_true(failed_steps_stands(&c.failed, 3));
+  assert_false(failed_steps_stands(&c.failed, 4));
   collectives_release(&c);
 }
 
@@ -546,6 +572,7 @@ int main(void) {
       cmocka_unit_test(large_clusters),
       cmocka_unit_test(sequences_have_a_bound),
       cmocka_unit_test(failures_are_of_their_time),
+      cmocka_unit_test(failures_stand_for_a_while),
       cmocka_unit_test(steps_of_one_connection),
       cmocka_unit_test(steps_of_one_address),
       cmocka_unit_test(told_of_many_steps),

@@ -1,5 +1,8 @@
 /* All-reduces in shared memory (collective/shared_group.h) without servers, by the loops that collective ops merge
- * with: processes that call it and wait, as a program of MPI's does. Sums are made in place. */
+ * with: processes that call it and wait, as a program of MPI's does. Sums are made in place. Each process stays on a
+ * core of its own where there are enough, as under mpirun: two that begin on one core are not parted by the system
+ * before all is measured. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +49,32 @@ static void tell(struct bench_meeting *m, shoal_status s) {
   m->code = shoal_status_code(s);
 }
 
+/* Is it the first of its core's threads? Where that is not known it is. */
+static bool leads_core(int cpu) {
+  char path[96];
+  int first = cpu;
+  snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+  FILE *f = fopen(path, "r");
+  if (f && fscanf(f, "%d", &first) != 1) first = cpu;
+  if (f) fclose(f);
+  return first == cpu;
+}
+
+/* The calling thread stays on the rank-th core of those it may be on, or of the further threads of cores. */
+static void stay_on_core(int rank, int ranks) {
+  cpu_set_t may, own;
+  if (sched_getaffinity(0, sizeof may, &may) != 0 || CPU_COUNT(&may) < ranks) return;
+  int left = rank;
+  for (int further = 0; further < 2; further++)
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+      if (!CPU_ISSET(cpu, &may) || leads_core(cpu) == (further != 0) || left-- > 0) continue;
+      CPU_ZERO(&own);
+      CPU_SET(cpu, &own);
+      sched_setaffinity(0, sizeof own, &own); /* where that is not allowed the system chooses */
+      return;
+    }
+}
+
 /* One rank, from its birth to its end. */
 static shoal_status take_part(const struct bench_case *c, struct bench_meeting *m, int rank) {
   struct shared_home *home = shared_home_new();
@@ -67,6 +96,7 @@ static shoal_status take_part(const struct bench_case *c, struct bench_meeting *
         .home = home, .identity = 1, .rank = rank, .size = c->ranks, .places = m->places, .names = names});
   if (!s && !group) s = UNIMPLEMENTED("the processes cannot share memory");
   if (group) b.transport = shared_group_transport(group);
+  stay_on_core(rank, c->ranks); /* the group has counted the cores that all may be on */
   if (!s) s = bench_rank_measure(&b, c, rank ? NULL : m->seconds);
   tell(m, s); /* before the others can see it gone */
   bench_rank_release(&b);

@@ -194,8 +194,11 @@ static void another_change_keeps_the_decay_apart(void **state) {
 
 int main(void) {
   if (!gpu_here()) return 1;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(adam), cmocka_unit_test(momentum), cmocka_unit_test(descent),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(adam),
+                                     cmocka_unit_test(momentum),
+                                     cmocka_unit_test(descent),
                                      cmocka_unit_test(another_change_keeps_the_decay_apart),
-                                     cmocka_unit_test(same_bits_on_the_cpu), cmocka_unit_test(unclipped_on_the_cpu)};
+                                     cmocka_unit_test(same_bits_on_the_cpu),
+                                     cmocka_unit_test(unclipped_on_the_cpu)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,7 +123,7 @@ static shoal_status joined_run(struct kernel_ctx *ctx) {
                           .lock = PTHREAD_MUTEX_INITIALIZER};
   for (const struct tensor *const *x = p.shared; x < ctx->in + ctx->kernel->n_in; x++)
     if ((*x)->rank) return INVALID("%s is not a scalar", tensor_shape_str(*x)); /* as the graph said it was */
-  int64_t elements = 0, count = st->at.count; /* elements: mostly of gradients */
+  int64_t elements = 0, count = st->at.count;                                   /* elements: mostly of gradients */
   for (int64_t i = 0; i < count * (st->at.n_vars + 1); i++) elements += ctx_in(ctx, (int)i)->n;
   int64_t grain = elements <= GRAIN ? count : MAX(1, count * GRAIN / elements);
   pool_for(elements <= GRAIN ? NULL : ctx_pool(ctx), count, grain, run_some, &p);

@@ -379,8 +379,7 @@ static shoal_status run_with(struct kernel_ctx *ctx, const struct training_joine
   shoal_dtype type = type_of(ctx, t, with);
   int kind = kind_of(type);
   rule_fn rule = kind < 0 ? NULL : t->rule[kind];
-  if (!rule)
-    return UNIMPLEMENTED("%s has no CPU kernel for type %s", ctx->kernel->op->name, dtype_tf_name(type));
+  if (!rule) return UNIMPLEMENTED("%s has no CPU kernel for type %s", ctx->kernel->op->name, dtype_tf_name(type));
   struct state_vars vars;
   TRY(state_vars_get(ctx, t->n_vars, "Invalid variable reference.", &vars));
   state_vars_lock(&vars);

@@ -8,7 +8,7 @@
 
 struct training_joined {
   const float *scale, *shrink; /* or NULL: what gradients are multiplied by; how much of a variable is taken off */
-  bool fits; /* the gradient was seen to have the variable's shape, and may come under another */
+  bool fits;                   /* the gradient was seen to have the variable's shape, and may come under another */
 };
 
 /* Is it the kernel of such an update? */

@@ -83,6 +83,12 @@ static enum ends ends_of(const struct shoal_node *n, const struct device *d) {
   return device_spec_matches(&ends[0], &ends[1]) && device_spec_matches(&ends[1], &ends[0]) ? ONE_TASK : TWO_TASKS;
 }
 
+bool memory_edges_stay(const struct shoal_node *n, const struct device *d) {
+  const struct device_ops *ops = d->type->ops;
+  enum ends ends = ends_of(n, d);
+  return (ends == ONE_TASK && ops->from_peer) || (ends == TWO_TASKS && ops->window_new);
+}
+
 static void join_peers(struct shoal_graph *g, const struct device *d) {
   for (size_t i = 0; d->type->ops->from_peer && i < g->nodes.n; i++) {
     struct shoal_node *n = g->nodes.at[i];

@@ -17,6 +17,7 @@
 #include "device/gate.h"
 #include "graph/frames.h"
 #include "runtime/function.h"
+#include "runtime/gathered.h"
 #include "runtime/memory_edges.h"
 #include "runtime/plan_internal.h"
 #include "runtime/replay.h"
@@ -435,6 +436,8 @@ shoal_status plan_compile(const struct shoal_graph *g, const struct plan_options
   shoal_status s = memory_edges_add(copy, options->device, options->step);
   if (!s) s = compile_for(copy, options, out);
   graph_free(copy);
+  if (!s && options->step && options->device->type->ops->replay && !(*out)->replay)
+    (*out)->gathered = gathered_new(g, options);
   return s;
 }
 
@@ -446,6 +449,7 @@ struct plan *plan_ref(struct plan *p) {
 void plan_unref(struct plan *p) {
   if (!p || !ref_drop(&p->refs)) return;
   replay_free(p->replay);
+  gathered_free(p->gathered);
   straight_free(p->execs, p);
   dataflow_free(p->flows, p);
   for (int i = 0; i < p->n_once_slots; i++) tensor_release(&p->once[i]);
@@ -553,7 +557,7 @@ static void run_and_wait(struct plan *p, struct step *step, void (*done)(void *,
   launching = before;
 }
 
-static void run_on_device(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {
+void plan_run_whole(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {
   shoal_status s = NULL;
   device_gate_enter(p->device->gate);
   enum replay_outcome how = p->replay ? replay_run(p->replay, step, done, arg, &s) : REPLAY_NOT;
@@ -564,7 +568,8 @@ static void run_on_device(struct plan *p, struct step *step, void (*done)(void *
 }
 
 void plan_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {
-  if (step->waits && UNLIKELY(!p->device->type->host)) run_on_device(p, step, done, arg);
+  if (p->gathered && step->waits && gathered_run(p->gathered, p, step, done, arg)) return;
+  if (step->waits && UNLIKELY(!p->device->type->host)) plan_run_whole(p, step, done, arg);
   else if (p->straight) straight_run(p, step, done, arg);
   else dataflow_run(p, step, done, arg);
 }

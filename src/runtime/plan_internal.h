@@ -123,12 +123,13 @@ struct plan {
   struct segment *segments;
   int n_segments, n_calls; /* n_calls: how many are asynchronous */
   int *nexts;
-  uint8_t *last_use;     /* [total_in] enum last_use */
-  int *readers;          /* [slots] how many segments read it */
-  uint64_t *steals;      /* [n_nodes] kernel_ctx.steal, but for what is counted */
-  int *drops;            /* slots to let go after a node: what it is the last to read, and made for nobody */
-  int *first_drop;       /* [n_nodes + 1] into drops */
-  struct replay *replay; /* replay.h; NULL: it runs node by node always */
+  uint8_t *last_use;              /* [total_in] enum last_use */
+  int *readers;                   /* [slots] how many segments read it */
+  uint64_t *steals;               /* [n_nodes] kernel_ctx.steal, but for what is counted */
+  int *drops;                     /* slots to let go after a node: what it is the last to read, and made for nobody */
+  int *first_drop;                /* [n_nodes + 1] into drops */
+  struct replay *replay;          /* replay.h; NULL: it runs node by node always */
+  struct gathered_plan *gathered; /* gathered.h; NULL: it receives and sends as it goes, or does not */
   struct plan_whole *wholes;
   int n_wholes;
   struct plan_place *places; /* [n_places], by their nodes */
@@ -158,6 +159,8 @@ void places_find(struct plan *p, struct shoal_node **nodes, const int *at);
 /* Of a node that is NODE_PLACED. */
 const struct plan_place *place_of(const struct plan *p, int node);
 
+/* A step on a device whose memory is its own, which waits for what is queued there; not gathered. */
+void plan_run_whole(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg);
 void straight_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg);
 void straight_free(struct exec *e, const struct plan *p);
 void dataflow_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg);

@@ -60,7 +60,7 @@ struct replay *replay_new(struct plan *p, struct shoal_node *const *nodes) {
   struct replay *r = mem_zalloc(1, sizeof *r);
   char *why = NULL;
   if (is_off() || !replay_map_init(&r->map, p, nodes, &why)) {
-    if (why) LOGD("a step on %s is not captured: %s", p->device->name, why);
+    if (why && *why) LOGD("a step on %s is not captured: %s", p->device->name, why);
     replay_map_release(&r->map);
     free(why);
     free(r);

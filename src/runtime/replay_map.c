@@ -95,6 +95,8 @@ static void see(struct mapping *x, const struct shoal_node *n, const struct plan
     see_copy_in(x, n, pn);
   } else if (op_is(n->op, "_Retval")) {
     see_ret(x, n, pn);
+  } else if (op_is(n->op, "_Send") || op_is(n->op, "_HostSend")) {
+    x->why = mem_strdup(""); /* gathered.h says what becomes of it */
   } else {
     see_kernel(x, n, pn);
   }

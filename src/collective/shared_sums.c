@@ -132,15 +132,19 @@ static void sum_part(const struct shared_work *w, struct sum_range chunk, const 
   shared_sum(w, s->part->run, sources, to, (int64_t)(size_of(s) / s->part->run->element));
 }
 
-/* Into the results that others copy and, while it is in the nearest cache, into the own output. */
+/* Into the own output and, while it is in the nearest cache, into the results that others copy: these are lines that
+ * others have read, and cost less when they are written by a copy alone. Where the sum would be made aside, as what
+ * comes in lies in the output, it is made in the results. */
 static void sum_for_all(const struct shared_work *w, struct sum_range chunk, struct sum_span s, uint64_t turn,
-                        char *to) {
+                        char *results) {
   size_t end = s.at.end;
+  bool aside = w->size > 2 && in_of(&s) == out_of(&s);
   for (; s.at.begin < end; s.at.begin = s.at.end) {
     s.at.end = MIN(end, s.at.begin + SHARED_SUM);
-    sum_part(w, chunk, &s, turn, to);
-    memcpy(out_of(&s), to, size_of(&s));
-    to += size_of(&s);
+    char *first = aside ? results : out_of(&s), *then = aside ? out_of(&s) : results;
+    sum_part(w, chunk, &s, turn, first);
+    memcpy(then, first, size_of(&s));
+    results += size_of(&s);
   }
 }
 

@@ -27,6 +27,7 @@ typedef struct shoal_signature_value {
   shoal_dtype dtype;
   int rank; /* -1: unknown; a dimension of -1: unknown */
   const int64_t *dims;
+  shoal_tensor *default_value; /* of an input that may be left out; NULL: it must be given */
 } shoal_signature_value;
 
 /* What a model may be asked. Inputs and outputs are in the order of their keys. */
@@ -54,9 +55,9 @@ SHOAL_API shoal_session *shoal_saved_model_session(const shoal_saved_model *m);
 SHOAL_API const shoal_signature *shoal_saved_model_signature_at(const shoal_saved_model *m, int i);
 SHOAL_API const shoal_signature *shoal_saved_model_signature(const shoal_saved_model *m, const char *key);
 
-/* Asks a signature (NULL: "serving_default"): values for all of its inputs, by key, in any order; outputs by key, for
- * which the caller then has references. A wrong key, dtype or shape is an error that names it. Of many threads at once,
- * too. */
+/* Asks a signature (NULL: "serving_default"): values for its inputs by key, in any order, at least for those without a
+ * default; outputs by key, for which the caller then has references. A wrong key, dtype or shape is an error that names
+ * it. Of many threads at once, too. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_saved_model_run(const shoal_saved_model *m, const char *signature,
                                                               const char *const *keys, shoal_tensor *const *values,
                                                               int n, const char *const *output_keys,

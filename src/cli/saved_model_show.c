@@ -20,9 +20,10 @@ static void print_dtype(int indent, shoal_dtype t) {
 static void print_value(int indent, const char *what, const shoal_signature_value *v) {
   printf("%*s%s['%s'] tensor_info:\n", indent, "", what, v->key);
   print_dtype(indent + 4, v->dtype);
-  printf("%*sshape: %s", indent + 4, "", v->rank < 0 ? "unknown_rank" : "(");
+  bool unknown = v->rank < 0 && v->tensor; /* what is made of several tensors has no shape */
+  printf("%*sshape: %s", indent + 4, "", unknown ? "unknown_rank" : "(");
   for (int i = 0; i < v->rank; i++) printf("%s%lld", i ? ", " : "", (long long)v->dims[i]);
-  printf("%s\n%*sname: %s\n", v->rank < 0 ? "" : ")", indent + 4, "", v->tensor ? v->tensor : "");
+  printf("%s\n%*sname: %s\n", unknown ? "" : ")", indent + 4, "", v->tensor ? v->tensor : "");
 }
 
 static void print_signature(int indent, const shoal_signature *s) {

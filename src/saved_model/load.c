@@ -177,11 +177,25 @@ static shoal_status check_value(const shoal_signature *s, const shoal_signature_
   return NULL;
 }
 
-static shoal_status check_given(const shoal_signature *s, const char *const *keys, int n) {
+static int times_given(const char *key, const char *const *keys, int n) {
+  int times = 0;
+  for (int k = 0; k < n; k++) times += !strcmp(keys[k], key);
+  return times;
+}
+
+/* Whether the graph has a value of its own for this input: a PlaceholderWithDefault. */
+static bool has_own_value(const shoal_graph *g, const shoal_signature_value *v) {
+  if (!v->tensor) return false;
+  char *name = mem_strndup(v->tensor, strcspn(v->tensor, ":"));
+  const struct shoal_node *n = graph_find(g, name);
+  free(name);
+  return n && op_is(n->op, "PlaceholderWithDefault");
+}
+
+static shoal_status check_given(const shoal_graph *g, const shoal_signature *s, const char *const *keys, int n) {
   for (int i = 0; i < s->n_inputs; i++) {
-    int times = 0;
-    for (int k = 0; k < n; k++) times += !strcmp(keys[k], s->inputs[i]->key);
-    if (times != 1)
+    int times = times_given(s->inputs[i]->key, keys, n);
+    if (times > 1 || (!times && !has_own_value(g, s->inputs[i])))
       return INVALID("input '%s' of signature '%s' is %s", s->inputs[i]->key, s->key,
                      times ? "given more than once" : "missing");
   }
@@ -189,8 +203,9 @@ static shoal_status check_given(const shoal_signature *s, const char *const *key
 }
 
 /* Names of the graph's tensors in the place of keys. */
-static shoal_status look_up(const shoal_signature *s, const char *const *keys, shoal_tensor *const *values, int n,
-                            const char *const *output_keys, int n_outputs, const char **names) {
+static shoal_status look_up(const shoal_graph *g, const shoal_signature *s, const char *const *keys,
+                            shoal_tensor *const *values, int n, const char *const *output_keys, int n_outputs,
+                            const char **names) {
   const shoal_signature_value *v;
   for (int i = 0; i < n; i++) {
     TRY(find_value(s, true, keys[i], &v));
@@ -198,7 +213,7 @@ static shoal_status look_up(const shoal_signature *s, const char *const *keys, s
     TRY(check_value(s, v, values[i]));
     names[i] = v->tensor;
   }
-  TRY(check_given(s, keys, n));
+  TRY(check_given(g, s, keys, n));
   for (int i = 0; i < n_outputs; i++) {
     TRY(find_value(s, false, output_keys[i], &v));
     names[n + i] = v->tensor;
@@ -216,13 +231,36 @@ shoal_status model_signature(const shoal_saved_model *m, const char *key, const 
                    meant ? meant : "", meant ? "'?" : "");
 }
 
+static shoal_status ask_given(const shoal_saved_model *m, const shoal_signature *s, const shoal_run_options *options,
+                              const char *const *keys, shoal_tensor *const *values, int n,
+                              const char *const *output_keys, shoal_tensor **outputs, int n_outputs) {
+  const char **names = mem_zalloc((size_t)n + (size_t)n_outputs + 1, sizeof *names);
+  shoal_status e = look_up(m->graph, s, keys, values, n, output_keys, n_outputs, names);
+  if (!e) e = shoal_session_run(m->session, options, names, values, n, names + n, outputs, n_outputs, NULL, 0, NULL);
+  free((void *)names);
+  return e;
+}
+
+/* Inputs that are left out have the signature's defaults, where it has some. */
 shoal_status saved_model_ask(const shoal_saved_model *m, const shoal_signature *s, const shoal_run_options *options,
                              const char *const *keys, shoal_tensor *const *values, int n,
                              const char *const *output_keys, shoal_tensor **outputs, int n_outputs) {
-  const char **names = mem_zalloc((size_t)n + (size_t)n_outputs + 1, sizeof *names);
-  shoal_status e = look_up(s, keys, values, n, output_keys, n_outputs, names);
-  if (!e) e = shoal_session_run(m->session, options, names, values, n, names + n, outputs, n_outputs, NULL, 0, NULL);
-  free((void *)names);
+  if (n >= s->n_inputs) return ask_given(m, s, options, keys, values, n, output_keys, outputs, n_outputs);
+  VEC(const char *) all_keys = {0};
+  VEC(shoal_tensor *) all = {0};
+  for (int i = 0; i < n; i++) {
+    vec_push(&all_keys, keys[i]);
+    vec_push(&all, values[i]);
+  }
+  for (int i = 0; i < s->n_inputs; i++) {
+    const shoal_signature_value *v = s->inputs[i];
+    if (!v->default_value || times_given(v->key, keys, n)) continue;
+    vec_push(&all_keys, v->key);
+    vec_push(&all, v->default_value);
+  }
+  shoal_status e = ask_given(m, s, options, all_keys.at, all.at, (int)all.n, output_keys, outputs, n_outputs);
+  vec_release(&all_keys);
+  vec_release(&all);
   return e;
 }
 

@@ -20,6 +20,8 @@ static const char INIT_SIGNATURE[] = "__saved_model_init_op";
 static const char ASSETS[] = "saved_model_assets"; /* a collection, too */
 static const char MAIN_OP[] = "saved_model_main_op", LEGACY_INIT_OP[] = "legacy_init_op";
 
+/* Bytes that defaults of inputs take by repetition of a few: of all of a file. */
+static const size_t MOST_REPEATED = 64 << 20;
 enum { MOST_ENTRIES = 10000 }; /* of a map: looking for a key goes through all */
 
 static shoal_status damaged(const char *what) { return STATUS(SHOAL_DATA_LOSS, "%s is damaged", what); }
@@ -29,6 +31,10 @@ static char *text_of(const struct wire_field *f) { return mem_strndup((const cha
 static void set_text(char **to, const struct wire_field *f) {
   free(*to);
   *to = text_of(f);
+}
+
+static bool is_called(struct wire key, const char *name) {
+  return wire_left(&key) == strlen(name) && !memcmp(key.at, name, strlen(name));
 }
 
 /* ---- signatures ---- */
@@ -45,6 +51,7 @@ static void free_value(const shoal_signature_value *v) {
   if (!v) return;
   free_text(v->key);
   free_text(v->tensor);
+  shoal_tensor_unref(v->default_value);
   free((void *)(uintptr_t)v);
 }
 
@@ -115,6 +122,29 @@ static shoal_status add_value(struct wire w, value_list *to) {
   return s;
 }
 
+/* An entry of the map of defaults: the input has been read. One that is of no input is left. */
+static shoal_status add_default(struct wire w, const value_list *in, size_t *budget) {
+  struct wire key = {0}, value = {0};
+  find_SignatureDef_DefaultsEntry_key(w, &key);
+  find_SignatureDef_DefaultsEntry_value(w, &value);
+  for (size_t i = 0; i < in->n; i++) {
+    struct value_room *v = (struct value_room *)(uintptr_t)in->at[i];
+    struct tensor t;
+    if (!is_called(key, v->v.key)) continue;
+    TRY(status_prefix(tensor_proto_decode_within(value.at, wire_left(&value), budget, &t),
+                      "the default of input '%s' of a signature: ", v->v.key));
+    shoal_tensor_unref(v->v.default_value);
+    v->v.default_value = tensor_handle_take(&t);
+  }
+  return NULL;
+}
+
+static shoal_status read_defaults(struct wire w, const value_list *in, size_t *budget) {
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
+    if (f.tag == SignatureDef_defaults) TRY(add_default(wire_inside(&f), in, budget));
+  return NULL;
+}
+
 static int by_value_key(const void *a, const void *b) {
   return strcmp((*(const shoal_signature_value *const *)a)->key, (*(const shoal_signature_value *const *)b)->key);
 }
@@ -133,9 +163,10 @@ static shoal_status read_values(struct wire w, shoal_signature *to, value_list *
   return step == WIRE_BROKEN ? damaged("a signature") : NULL;
 }
 
-static shoal_status read_signature(struct wire w, shoal_signature *to) {
+static shoal_status read_signature(struct wire w, shoal_signature *to, size_t *budget) {
   value_list in = {0}, out = {0};
   shoal_status s = read_values(w, to, &in, &out);
+  if (!s) s = read_defaults(w, &in, budget);
   if (in.n) qsort(in.at, in.n, sizeof *in.at, by_value_key);
   if (out.n) qsort(out.at, out.n, sizeof *out.at, by_value_key);
   to->inputs = in.at, to->n_inputs = (int)in.n;
@@ -149,7 +180,7 @@ static shoal_status add_signature(struct wire w, struct meta_model *m) {
   struct wire key = {0}, value = {0};
   find_MetaGraphDef_SignatureDefEntry_key(w, &key);
   find_MetaGraphDef_SignatureDefEntry_value(w, &value);
-  shoal_status s = read_signature(value, &sig);
+  shoal_status s = read_signature(value, &sig, &m->repeated);
   sig.key = mem_strndup((const char *)key.at, wire_left(&key));
   if (!sig.method) sig.method = mem_strdup("");
   for (size_t i = 0; i < m->signatures.n; i++)
@@ -192,6 +223,22 @@ static shoal_status read_saver(struct wire w, struct meta_model *m) {
   return step == WIRE_BROKEN ? damaged("the saver") : NULL;
 }
 
+static void free_asset(struct meta_asset *a) {
+  free(a->tensor);
+  free(a->filename);
+}
+
+/* A file that is listed twice is fed once; of two for one tensor the last counts. */
+static void drop_asset_of(struct meta_model *m, const char *tensor) {
+  for (size_t i = 0; i < m->assets.n; i++) {
+    if (strcmp(m->assets.at[i].tensor, tensor)) continue;
+    free_asset(&m->assets.at[i]);
+    m->assets.at[i] = vec_last(&m->assets);
+    m->assets.n--;
+    return;
+  }
+}
+
 static shoal_status read_asset(struct wire w, struct meta_model *m) {
   struct wire info = {0}, tensor = {0}, name = {0};
   find_AssetFileDef_tensor_info(w, &info);
@@ -199,6 +246,7 @@ static shoal_status read_asset(struct wire w, struct meta_model *m) {
   find_TensorInfo_name(info, &tensor);
   struct meta_asset a = {mem_strndup((const char *)tensor.at, wire_left(&tensor)),
                          mem_strndup((const char *)name.at, wire_left(&name))};
+  drop_asset_of(m, a.tensor);
   vec_push(&m->assets, a);
   if (strchr(a.filename, '/') || !*a.filename)
     return INVALID("asset '%s' of a SavedModel is no file of its folder", a.filename);
@@ -213,10 +261,6 @@ static shoal_status read_listed_assets(struct wire list, struct meta_model *m) {
   while ((step = wire_next(&list, &f)) == WIRE_FIELD)
     if (f.tag == CollectionDef_AnyList_value && find_Any_value(wire_inside(&f), &asset)) TRY(read_asset(asset, m));
   return step == WIRE_BROKEN ? damaged("the collection of assets") : NULL;
-}
-
-static bool is_called(struct wire key, const char *name) {
-  return wire_left(&key) == strlen(name) && !memcmp(key.at, name, strlen(name));
 }
 
 /* One node that is run when the model is loaded, the main op before the older one; or the assets, which are told. */
@@ -263,10 +307,7 @@ static void take_init_signature(struct meta_model *m) {
 static void model_release(struct meta_model *m) {
   for (size_t i = 0; i < m->tags.n; i++) free(m->tags.at[i]);
   for (size_t i = 0; i < m->signatures.n; i++) signature_release(&m->signatures.at[i]);
-  for (size_t i = 0; i < m->assets.n; i++) {
-    free(m->assets.at[i].tensor);
-    free(m->assets.at[i].filename);
-  }
+  for (size_t i = 0; i < m->assets.n; i++) free_asset(&m->assets.at[i]);
   vec_release(&m->tags);
   vec_release(&m->signatures);
   vec_release(&m->assets);
@@ -279,13 +320,17 @@ static void model_release(struct meta_model *m) {
 
 static shoal_status read_models(struct meta_file *file) {
   struct wire w = wire_from(file->data, file->size);
+  size_t repeated = MOST_REPEATED;
   struct wire_field f;
   enum wire_step step;
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) {
     if (f.tag != SavedModel_meta_graphs) continue;
     vec_push(&file->models, (struct meta_model){0});
     struct meta_model *m = &vec_last(&file->models);
-    TRY(read_model(wire_inside(&f), m));
+    m->message = wire_inside(&f);
+    m->repeated = repeated;
+    TRY(read_model(m->message, m));
+    repeated = m->repeated;
     take_init_signature(m);
     if (m->signatures.n) qsort(m->signatures.at, m->signatures.n, sizeof *m->signatures.at, by_key);
   }

@@ -14,9 +14,11 @@ struct meta_asset {
   char *tensor, *filename;
 };
 
-/* One graph of a SavedModel. Its strings are its own; graph_def and objects point into the file. */
+/* One graph of a SavedModel. Its strings are its own; the messages point into the file. */
 struct meta_model {
   VEC(char *) tags;
+  struct wire message; /* the MetaGraphDef */
+  size_t repeated;     /* bytes left for defaults, while it is read */
   struct wire graph_def;
   char *filename_tensor, *restore_op; /* of the saver; NULL: there is none */
   char *init_op;                      /* NULL: none */

@@ -78,7 +78,39 @@ void query_want_all(struct query *q) {
   for (int i = 0; i < q->n_outputs; i++) q->outputs[i] = q->signature->outputs[i]->key;
 }
 
-/* Inputs that were not given; NULL: all were. */
+/* One is missing, where others have defaults. */
+static shoal_status no_default(const struct query *q, const shoal_signature_value *lacking) {
+  struct text have = {0}, defaults = {0};
+  for (int i = 0; i < q->signature->n_inputs; i++) {
+    if (q->values[i]) text_addf(&have, "%s%s", have.n ? "," : "", q->keys[i]);
+    if (q->signature->inputs[i]->default_value) text_addf(&defaults, "%s%s", defaults.n ? "," : "", q->keys[i]);
+  }
+  shoal_status s = INVALID(
+      "Signature input alias: %s(feed name: %s) not found in request and no default value provided. Inputs expected to "
+      "be in the request {%s}, or default input alias set: %s",
+      lacking->key, lacking->tensor ? lacking->tensor : "", text_cstr(&have), text_cstr(&defaults));
+  text_release(&have);
+  text_release(&defaults);
+  return s;
+}
+
+static bool has_defaults(const shoal_signature *s) {
+  for (int i = 0; i < s->n_inputs; i++)
+    if (s->inputs[i]->default_value) return true;
+  return false;
+}
+
+/* What was left out and may be. */
+static shoal_status take_defaults(struct query *q) {
+  const shoal_signature *s = q->signature;
+  for (int i = 0; i < s->n_inputs; i++)
+    if (!q->values[i] && !s->inputs[i]->default_value) return no_default(q, s->inputs[i]);
+  for (int i = 0; i < s->n_inputs; i++)
+    if (!q->values[i]) q->values[i] = shoal_tensor_ref(s->inputs[i]->default_value);
+  return NULL;
+}
+
+/* Inputs that were not given, where all must be; NULL: all were. */
 static shoal_status check_inputs(const struct query *q) {
   struct text want = {0}, have = {0}, missing = {0};
   int n = 0;
@@ -123,7 +155,7 @@ static shoal_status count_answers(const struct query *q) {
 
 shoal_status query_run(struct query *q) {
   for (int i = 0; i < q->signature->n_inputs; i++)
-    if (!q->values[i]) return check_inputs(q);
+    if (!q->values[i]) TRY(has_defaults(q->signature) ? take_defaults(q) : check_inputs(q));
   TRY(q->servable->batcher ? batcher_run(q->servable->batcher, q, run_alone) : run_alone(q));
   return count_answers(q);
 }

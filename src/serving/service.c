@@ -12,6 +12,7 @@
 #include "proto/meta_graph.wire.h"
 #include "proto/serving.wire.h"
 #include "rpc/loop.h"
+#include "saved_model/model.h"
 #include "serving/inference.h"
 #include "serving/predict.h"
 #include "serving/requests.h"
@@ -102,33 +103,11 @@ static void multi_inference(struct rpc_call *c, void *arg) { infer(c, arg, REQUE
 
 /* ---- GetModelMetadata ---- */
 
-static void put_value(struct text *t, uint32_t tag, const shoal_signature_value *v) {
-  size_t entry = wire_open(t, tag);
-  put_SignatureDef_InputsEntry_key(t, v->key);
-  size_t value = begin_SignatureDef_InputsEntry_value(t);
-  if (v->tensor) put_TensorInfo_name(t, v->tensor);
-  put_TensorInfo_dtype(t, (int)v->dtype);
-  struct shape shape = shape_unknown_of_rank(v->rank);
-  for (int i = 0; i < v->rank; i++) shape.dims[i] = v->dims[i];
-  size_t at = begin_TensorInfo_tensor_shape(t);
-  shape_proto_encode(&shape, t);
-  wire_end(t, at);
-  wire_end(t, value);
-  wire_end(t, entry);
-}
-
+/* As the file has them: an entry of the map is the same in both messages. */
 static void put_signatures(struct text *t, const shoal_saved_model *m) {
-  const shoal_signature *s;
-  for (int i = 0; (s = shoal_saved_model_signature_at(m, i)); i++) {
-    size_t entry = begin_SignatureDefMap_signature_def(t);
-    put_SignatureDefMap_SignatureDefEntry_key(t, s->key);
-    size_t value = begin_SignatureDefMap_SignatureDefEntry_value(t);
-    for (int k = 0; k < s->n_inputs; k++) put_value(t, SignatureDef_inputs, s->inputs[k]);
-    for (int k = 0; k < s->n_outputs; k++) put_value(t, SignatureDef_outputs, s->outputs[k]);
-    put_SignatureDef_method_name(t, s->method);
-    wire_end(t, value);
-    wire_end(t, entry);
-  }
+  struct wire w = m->meta->message;
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
+    if (f.tag == MetaGraphDef_signature_def) wire_add_bytes(t, SignatureDefMap_signature_def, f.data, f.size);
 }
 
 static void put_metadata(struct text *t, const struct servable *s) {

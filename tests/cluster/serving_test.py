@@ -125,6 +125,41 @@ def test_metadata(folder):
         fails(lambda: c.prediction.GetModelMetadata(ask), grpc.StatusCode.INVALID_ARGUMENT, "weights")
 
 
+class Scaled(tf.Module):
+    """An input that may be left out, and one of several tensors."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x"), tf.TensorSpec([], tf.float32, name="by")])
+    def scale(self, x, by=tf.constant(3.0)):
+        return {"y": x * by}
+
+    @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.float32)])
+    def sums(self, x):
+        return {"twice": x * 2}
+
+
+@in_folder
+def test_inputs_with_defaults(folder):
+    from tensorflow.core.protobuf import saved_model_pb2
+    from tensorflow_serving.apis import get_model_metadata_pb2
+    module, path = Scaled(), os.path.join(folder, "1")
+    tf.saved_model.save(module, path, signatures={"serving_default": module.scale, "sums": module.sums})
+    for flags in [], ["--enable_batching"]:
+        with Server(f"--model_base_path={folder}", *flags) as s:
+            c = Client(s.port)
+            assert np.array_equal(c.predict({"x": X})[1]["y"], 3 * X)
+            assert np.array_equal(c.predict({"x": X, "by": np.float32(2)})[1]["y"], 2 * X)
+            fails(lambda: c.predict({"by": np.float32(2)}), grpc.StatusCode.INVALID_ARGUMENT,
+                  "Signature input alias: x(feed name: serving_default_x:0) not found in request and no default value "
+                  "provided. Inputs expected to be in the request {by}, or default input alias set: by")
+            ask = c.spec(get_model_metadata_pb2.GetModelMetadataRequest())
+            ask.metadata_field.append("signature_def")
+            told, saved = get_model_metadata_pb2.SignatureDefMap(), saved_model_pb2.SavedModel()
+            assert c.prediction.GetModelMetadata(ask).metadata["signature_def"].Unpack(told)
+            with open(os.path.join(path, "saved_model.pb"), "rb") as f:
+                saved.ParseFromString(f.read())
+            assert dict(told.signature_def) == dict(saved.meta_graphs[0].signature_def)
+
+
 @in_folder
 def test_versions_swap_under_load(folder):
     """While four clients ask without a pause, versions come, and go, and come back: no request fails."""

@@ -145,6 +145,54 @@ def test_first_generation(folder):
         assert np.array_equal(outputs(folder, "y")[0], x @ ROWS[:2] * len(tags.split(",")))
 
 
+class Scaled(tf.Module):
+    """An input that may be left out."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x"), tf.TensorSpec([], tf.float32, name="by")])
+    def scale(self, x, by=tf.constant(3.0)):
+        return {"y": x * by, "pieces": tf.RaggedTensor.from_row_lengths(x, [tf.size(x, tf.int64)])}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x"), tf.TensorSpec([], tf.float32, name="by")])
+    def only_scale(self, x, by=tf.constant(3.0)):
+        return {"y": x * by}
+
+
+@in_folder
+def test_inputs_with_defaults(folder):
+    module, path = Scaled(), os.path.join(folder, "model")
+    tf.saved_model.save(module, path, signatures={"serving_default": module.only_scale, "pieces": module.scale})
+    ask = ["--dir", path, "--tag_set", "serve", "--signature_def", "serving_default", "--input_exprs"]
+    for given in "x=[1.5, 2.0]", "x=[1.5, 2.0];by=-1.0":
+        assert saved_model("run", *ask, given) == theirs("run", *ask, given), given
+    assert "input 'x' of signature 'serving_default' is missing" in saved_model("run", *ask, "by=2.0", code=2)
+    show = ["show", "--dir", path, "--tag_set", "serve", "--signature_def", "pieces"]
+    assert saved_model(*show) == theirs(*show)  # with an output of several tensors
+
+
+@in_folder
+def test_an_asset_twice(folder):
+    """As a graph has it whose author adds a table's file to the collection, where the table has put it already."""
+    v1, path = tf.compat.v1, os.path.join(folder, "model")
+    with tf.Graph().as_default(), v1.Session() as session:
+        words = tf.constant(vocabulary(folder))
+        v1.add_to_collection(v1.GraphKeys.ASSET_FILEPATHS, words)
+        table = tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(
+            words, tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER), -1)
+        x = v1.placeholder(tf.string, [None])
+        y = table.lookup(x)
+        assert len(v1.get_collection(v1.GraphKeys.ASSET_FILEPATHS)) == 2
+        session.run(v1.tables_initializer())
+        builder = v1.saved_model.Builder(path)
+        signature = v1.saved_model.predict_signature_def({"x": x}, {"y": y})
+        builder.add_meta_graph_and_variables(
+            session, ["serve"], {"serving_default": signature}, main_op=v1.tables_initializer(),
+            assets_collection=v1.get_collection(v1.GraphKeys.ASSET_FILEPATHS))
+        builder.save()
+    ask = ["run", "--dir", path, "--tag_set", "serve", "--signature_def", "serving_default", "--input_exprs",
+           "x=['two', 'nothing', 'none']"]
+    assert saved_model(*ask) == theirs(*ask)
+
+
 @in_folder
 def test_archives(folder):
     """Inputs out of .npz files, packed and not, by name or alone; damaged ones are refused."""

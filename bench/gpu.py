@@ -20,7 +20,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CASES = {"fed": "MLP 784-100-10, batch 100, fed and fetched",
          "resident": "MLP 784-100-10, data on the card",
          "ahead": "MLP 784-100-10, data on the card, fetched after 100 steps",
-         "cnn": "CNN of two convolutions, batch 128, fed and fetched"}
+         "cnn": "CNN of two convolutions, batch 128, fed and fetched",
+         "cnn_resident": "CNN of two convolutions, batch 128, data on the card"}
 SIDES = ["shoal", "torch graph", "torch eager"]
 
 

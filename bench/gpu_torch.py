@@ -1,6 +1,6 @@
 """PyTorch's side of gpu.py: the same model and data as gpu_step.c.
 
-  python gpu_torch.py fed|resident|ahead|cnn graph|eager
+  python gpu_torch.py fed|resident|ahead|cnn|cnn_resident graph|eager
 """
 import sys
 import time
@@ -25,12 +25,12 @@ def cnn():
 
 class Model:
     def __init__(self, case, graph):
-        self.fed, batch = case not in ("resident", "ahead"), 128 if case == "cnn" else 100
+        self.fed, batch = case in ("fed", "cnn"), 128 if "cnn" in case else 100
         self.every = AHEAD if case == "ahead" else 1
         torch.manual_seed(1)
         torch.backends.cuda.matmul.allow_tf32 = True  # as Shoal's products of float32 are
         torch.backends.cudnn.benchmark = True
-        self.net = (cnn() if case == "cnn" else mlp()).cuda()
+        self.net = (cnn() if "cnn" in case else mlp()).cuda()
         self.data = [(torch.rand(batch, PIXELS), torch.randint(CLASSES, (batch,))) for _ in range(SETS)]
         self.pinned = [t.pin_memory() for t in self.data[0]]
         self.x, self.y = (t.cuda() for t in self.data[0])

@@ -88,6 +88,16 @@ static void products(void **unused) {
   pool_free(pool);
 }
 
+/* Several blocks of rows and of columns, and of k where sums of half precision go on in another pass. */
+static void blocks_both_ways(void **unused) {
+  struct pool *pool = pool_new(3, "gemm");
+  const int64_t sizes[][3] = {{330, 800, 33}, {130, 420, 1100}, {70, 900, 64}, {600, 33, 40}};
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    for (int f = 0; f < 4; f++)
+      check(pool, SHOAL_BFLOAT16, sizes[s][0], sizes[s][1], sizes[s][2], f & 1, f & 2, f % 3 == 0);
+  pool_free(pool);
+}
+
 /* All upper halves, with lower ones on every side of the middle: NaN, infinities and what is subnormal included. */
 static void rounding(void **unused) {
   enum { N = 65536 };
@@ -138,6 +148,7 @@ static void kernels(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(kernels), cmocka_unit_test(products),
-                                     cmocka_unit_test(rounding), cmocka_unit_test(nothing_to_do)};
+                                     cmocka_unit_test(blocks_both_ways), cmocka_unit_test(rounding),
+                                     cmocka_unit_test(nothing_to_do)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,16 +36,10 @@ void shared_sum(const struct shared_work *w, const struct collective_run *run, c
   for (int64_t i = 0; i < count; i += step) {
     int64_t n = MIN(step, count - i);
     const char *here[SHARED_RANKS];
-    bool inside = false; /* one of them lies where the sum goes, and would be lost */
     char *at = to + (size_t)i * element;
-    for (int r = 0; r < w->size; r++) {
-      here[r] = sources[r] + (size_t)i * element;
-      inside |= r && here[r] == at && w->size > 2;
-    }
-    char *whole = inside ? w->spare + SHARED_SPARE - SHARED_SUM : at;
-    pairs_sum(a, here, w->size, element, n, whole, w->spare, SHARED_SUM);
-    if (a->final) a->final(a, whole, run->members, n);
-    if (whole != at) memcpy(at, whole, (size_t)n * element);
+    for (int r = 0; r < w->size; r++) here[r] = sources[r] + (size_t)i * element;
+    pairs_sum(a, here, w->size, element, n, at, w->spare, SHARED_SUM);
+    if (a->final) a->final(a, at, run->members, n);
   }
 }
 
@@ -133,17 +127,14 @@ static void sum_part(const struct shared_work *w, struct sum_range chunk, const 
 }
 
 /* Into the own output and, while it is in the nearest cache, into the results that others copy: these are lines that
- * others have read, and cost less when they are written by a copy alone. Where the sum would be made aside, as what
- * comes in lies in the output, it is made in the results. */
+ * others have read, and cost less when they are written by a copy alone. */
 static void sum_for_all(const struct shared_work *w, struct sum_range chunk, struct sum_span s, uint64_t turn,
                         char *results) {
   size_t end = s.at.end;
-  bool aside = w->size > 2 && in_of(&s) == out_of(&s);
   for (; s.at.begin < end; s.at.begin = s.at.end) {
     s.at.end = MIN(end, s.at.begin + SHARED_SUM);
-    char *first = aside ? results : out_of(&s), *then = aside ? out_of(&s) : results;
-    sum_part(w, chunk, &s, turn, first);
-    memcpy(then, first, size_of(&s));
+    sum_part(w, chunk, &s, turn, out_of(&s));
+    memcpy(results, out_of(&s), size_of(&s));
     results += size_of(&s);
   }
 }

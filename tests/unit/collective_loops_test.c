@@ -1,9 +1,11 @@
-/* The mean of a collective's members: the bits that a division gives, however it is made. */
+/* The mean of a collective's members: the bits that a division gives, however it is made. Sums in the order of pairs,
+ * also into one of those that are summed. */
 #include "unit.h"
 
 #include <math.h>
 
 #include "base/mem.h"
+#include "collective/pairs.h"
 #include "ops/control/collective_loops.h"
 #include "ops/math/elementwise.h"
 #include "tensor/tensor.h"
@@ -54,7 +56,36 @@ static void means_are_divisions(void **state) {
     }
 }
 
+/* S(0, n) = S(0, h) + S(h, n - h), written down. */
+static float in_pairs(float x[][7], int first, int n, int i) {
+  if (n == 1) return x[first][i];
+  int h = 1;
+  while (h * 2 < n) h *= 2;
+  return in_pairs(x, first, h, i) + in_pairs(x, first + h, n - h, i);
+}
+
+static void sums_in_place(void **state) {
+  enum { MOST = 17, EACH = 7 };
+  struct collective_loops a = {0};
+  ASSERT_OK(collective_loops_init(&a, "Add", "Id", SHOAL_FLOAT32));
+  for (int n = 1; n <= MOST; n++)
+    for (int into = -1; into < n; into++) { /* -1: none of them */
+      float x[MOST][EACH], wanted[EACH], aside[EACH];
+      const char *sources[MOST];
+      for (int r = 0; r < n; r++) {
+        for (int i = 0; i < EACH; i++) x[r][i] = powf(-7.3f, (float)((r * 5 + i) % 9));
+        sources[r] = (const char *)x[r];
+      }
+      for (int i = 0; i < EACH; i++) wanted[i] = in_pairs(x, 0, n, i);
+      float *to = into < 0 ? aside : x[into];
+      char *spare = mem_alloc((size_t)pairs_levels(n) * sizeof aside); /* no more than is asked for */
+      pairs_sum(&a.head, sources, n, sizeof(float), EACH, (char *)to, spare, sizeof aside);
+      assert_memory_equal(to, wanted, sizeof wanted);
+      free(spare);
+    }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(means_are_divisions)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(means_are_divisions), cmocka_unit_test(sums_in_place)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,6 +80,13 @@ template <class T, int P> struct row_part {
   __device__ inline void put(int p, int k, float x) { v[p].v[k] = stored<T>::of(x); }
 };
 
+/* A row that is read later is asked for: it is in the second cache then. That takes no registers, of which a row on the
+ * way back has all there are. */
+template <class T, int P> __device__ inline void ask_for_row(const T *row, int width) {
+  enum { N = of_16<T>::N };
+  EACH_PACK(p, at) asm volatile("prefetch.global.L2 [%0];" ::"l"(row + at));
+}
+
 /* A pack's part of a row of numbers that all rows are multiplied by, or added to. It is read for each of them, from the
  * cache: in registers it would leave room for too few warps to keep the memory busy. */
 template <int N> struct column_pack {
@@ -158,6 +165,12 @@ __device__ inline void norm_back_held(const T *x, const float *scale, const floa
     float mean = means[row], rstd = rstds[row], sum = 0, product = 0;
     r.read(x + row * width, width);
     dy.read(dys + row * width, width);
+    int64_t next = row + (int64_t)gridDim.x * WARPS;
+    if (next < rows) {
+      ask_for_row<T, P>(x + next * width, width);
+      ask_for_row<T, P>(dys + next * width, width);
+      if (added) ask_for_row<T, P>(added + next * width, width);
+    }
     EACH_PACK(p, at) {
       column_pack<N> by(scale, at);
       for (int k = 0; k < N; k++) {

@@ -42,6 +42,7 @@ struct served_model {
 
 struct reload {
   struct models_config config;
+  bool (*is_gone)(void *arg);
   void (*done)(void *arg, shoal_status s);
   void *arg;
   struct reload *next;
@@ -66,6 +67,13 @@ struct version_folder {
   const char *name;
 };
 typedef VEC(struct version_folder) found_list;
+
+static bool is_stopping(struct catalog *c) {
+  pthread_mutex_lock(&c->lock);
+  bool stopping = c->stopping;
+  pthread_mutex_unlock(&c->lock);
+  return stopping;
+}
 
 /* ---- one version ---- */
 
@@ -182,7 +190,7 @@ static bool is_wanted(const struct model_config *m, const found_list *there, siz
 }
 
 static void load_wanted(struct catalog *c, struct served_model *m, const found_list *wanted) {
-  for (size_t i = 0; i < wanted->n; i++) {
+  for (size_t i = 0; i < wanted->n && !is_stopping(c); i++) {
     struct version *v = find_version(m, wanted->at[i].number);
     if (!v) {
       pthread_mutex_lock(&c->lock);
@@ -264,13 +272,6 @@ static void model_free(struct served_model *m) {
 }
 
 /* ---- all models ---- */
-
-static bool is_stopping(struct catalog *c) {
-  pthread_mutex_lock(&c->lock);
-  bool stopping = c->stopping;
-  pthread_mutex_unlock(&c->lock);
-  return stopping;
-}
 
 static void look_after_all(struct catalog *c) {
   const char *name;
@@ -363,6 +364,13 @@ static void end_reload(struct reload *r, shoal_status s) {
   free(r);
 }
 
+static struct reload *next_wanted_reload(struct catalog *c) {
+  struct reload *r;
+  while ((r = next_reload(c)) && r->is_gone(r->arg))
+    end_reload(r, STATUS(SHOAL_CANCELLED, "nobody waits for the answer"));
+  return r;
+}
+
 /* False: it is over. */
 static bool wait_for_news(struct catalog *c) {
   int64_t until = clock_ns() + c->o.poll_ms * 1000000;
@@ -416,7 +424,7 @@ static void *attend(void *arg) {
   pthread_setname_np(pthread_self(), "shoal-models");
   file_roots_use(NULL);
   while (wait_for_news(c)) {
-    struct reload *r = next_reload(c);
+    struct reload *r = next_wanted_reload(c);
     bool reread = !r && reread_config(c);
     if (r) take_config(c, &r->config);
     look_after_all(c);
@@ -427,10 +435,10 @@ static void *attend(void *arg) {
   return NULL;
 }
 
-void catalog_reload(struct catalog *c, struct models_config *config, void (*done)(void *arg, shoal_status s),
-                    void *arg) {
+void catalog_reload(struct catalog *c, struct models_config *config, bool (*is_gone)(void *arg),
+                    void (*done)(void *arg, shoal_status s), void *arg) {
   struct reload *r = mem_zalloc(1, sizeof *r), **end;
-  *r = (struct reload){.config = *config, .done = done, .arg = arg};
+  *r = (struct reload){.config = *config, .is_gone = is_gone, .done = done, .arg = arg};
   *config = (struct models_config){0};
   pthread_mutex_lock(&c->lock);
   bool stopping = c->stopping;

@@ -41,8 +41,9 @@ struct version_status {
 shoal_status catalog_status(struct catalog *c, const struct model_spec *spec,
                             void (*each)(void *arg, const struct version_status *v), void *arg);
 
-/* Another configuration, taken over: done is called once it is in force, or cannot be, on the catalog's thread. */
-void catalog_reload(struct catalog *c, struct models_config *config, void (*done)(void *arg, shoal_status s),
-                    void *arg);
+/* Another configuration, taken over: done is called once it is in force, or cannot be, on the catalog's thread. They
+ * wait for each other; of one for which nobody waits any more when it has its turn nothing comes. */
+void catalog_reload(struct catalog *c, struct models_config *config, bool (*is_gone)(void *arg),
+                    void (*done)(void *arg, shoal_status s), void *arg);
 
 #endif

@@ -4,13 +4,15 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/strmap.h"
 #include "graph/text_format.h"
 #include "proto/proto_check.h"
 #include "proto/serving_config.pb-c.h"
 #include "proto/serving_config.wire.h"
 
-/* MOST: models, and versions or labels of one. */
-enum { MOST = 10000, MOST_BYTES = 64 << 20 };
+/* MOST: models, and versions or labels of one. MOST_LISTED: versions and labels of all together, each of which may be
+ * two bytes of a request. */
+enum { MOST = 10000, MOST_LISTED = 100000, MOST_BYTES = 64 << 20 };
 
 static shoal_status damaged(void) { return INVALID("the configuration of models does not parse as a protocol buffer"); }
 
@@ -105,19 +107,26 @@ static shoal_status read_fields(struct model_config *m, struct wire w) {
   return step == WIRE_BROKEN ? damaged() : NULL;
 }
 
-static shoal_status check_model(const struct models_config *c, const struct model_config *m) {
+static shoal_status check_model(const struct model_config *m, struct strmap *names) {
   if (!*m->name) return INVALID("it has no name");
   if (!*m->base_path) return INVALID("it has no base_path");
-  for (const struct model_config *o = c->models.at; o < m; o++)
-    if (!strcmp(o->name, m->name)) return INVALID("there are two models of that name");
+  if (strmap_has(names, m->name)) return INVALID("there are two models of that name");
+  strmap_put(names, m->name, m->name);
   return NULL;
 }
 
-static shoal_status read_model(struct models_config *c, struct wire w) {
+static shoal_status count(struct models_config *c, size_t *listed, const struct model_config *m, struct wire w) {
+  *listed += m->versions.n + m->labels.n;
+  c->bytes += sizeof *m + wire_left(&w) + m->versions.n * sizeof(int64_t) + m->labels.n * 64;
+  return *listed > MOST_LISTED ? INVALID("more than %d versions and labels in all", MOST_LISTED) : NULL;
+}
+
+static shoal_status read_model(struct models_config *c, size_t *listed, struct strmap *names, struct wire w) {
   if (c->models.n == MOST) return INVALID("more than %d models", MOST);
   struct model_config *m = add_model(c, "", "");
   shoal_status s = read_fields(m, w);
-  if (!s) s = check_model(c, m);
+  if (!s) s = check_model(m, names);
+  if (!s) s = count(c, listed, m, w);
   return status_prefix(s, "model %zu of model_config_list, '%s': ", c->models.n, m->name);
 }
 
@@ -130,11 +139,16 @@ shoal_status models_config_read(struct models_config *c, struct wire w) {
   struct wire list;
   struct wire_field f;
   enum wire_step step;
+  struct strmap names = {0};
+  size_t listed = 0;
+  shoal_status s = NULL;
   *c = (struct models_config){0};
   if (!find_ModelServerConfig_model_config_list(w, &list))
     return INVALID("the configuration of models has no model_config_list");
-  while ((step = wire_next(&list, &f)) == WIRE_FIELD)
-    if (f.tag == ModelConfigList_config) TRY(read_model(c, wire_inside(&f)));
+  while (!s && (step = wire_next(&list, &f)) == WIRE_FIELD)
+    if (f.tag == ModelConfigList_config) s = read_model(c, &listed, &names, wire_inside(&f));
+  strmap_release(&names);
+  if (s) return s;
   return step == WIRE_BROKEN ? damaged() : NULL;
 }
 

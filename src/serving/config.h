@@ -24,6 +24,7 @@ struct model_config {
 
 struct models_config {
   VEC(struct model_config) models;
+  size_t bytes; /* that reading it has taken, about */
 };
 
 /* All of these are to be released after an error, too. */

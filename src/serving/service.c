@@ -2,6 +2,7 @@
  * and for one connection, and has others for the network (rpc/loop.h). */
 #include "serving/service.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -187,12 +188,22 @@ static void get_model_status(struct rpc_call *c, void *arg) {
 
 /* ---- HandleReloadConfigRequest ---- */
 
-static void reloaded(void *call, shoal_status s) {
+struct reload_call {
+  struct rpc_call *call;
+  atomic_bool gone; /* who asked */
+};
+
+static void on_gone(void *r) { atomic_store(&((struct reload_call *)r)->gone, true); }
+static bool is_gone(void *r) { return atomic_load(&((struct reload_call *)r)->gone); }
+
+static void reloaded(void *arg, shoal_status s) {
+  struct reload_call *r = arg;
   struct text out = {0};
   size_t at = begin_ReloadConfigResponse_status(&out);
   put_StatusProto_error_code(&out, Code_OK);
   wire_end(&out, at);
-  rpc_call_answer(call, s, &out);
+  rpc_call_answer(r->call, s, &out);
+  free(r);
 }
 
 /* A client does not know what a path would be relative to. */
@@ -212,8 +223,13 @@ static void handle_reload_config(struct rpc_call *c, void *arg) {
   if (!s && !find_ReloadConfigRequest_config(m, &inside)) s = INVALID("ReloadConfigRequest has no config");
   if (!s) s = models_config_read(&config, inside);
   if (!s) s = check_paths(&config);
+  if (!s && !rpc_call_unpacks(c, config.bytes))
+    s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "there is no room for the configuration of models beside other requests");
   if (!s) {
-    catalog_reload(service->catalog, &config, reloaded, c);
+    struct reload_call *r = mem_zalloc(1, sizeof *r);
+    r->call = c;
+    rpc_call_on_cancel(c, on_gone, r);
+    catalog_reload(service->catalog, &config, is_gone, reloaded, r);
     return;
   }
   models_config_release(&config);

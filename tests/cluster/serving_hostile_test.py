@@ -20,7 +20,9 @@ import tensorflow as tf
 import cluster
 import model_server
 import tap
-from model_server import Client, Server
+from model_server import Client, Server, half_plus
+
+X = np.array([1.0, 2.0, 5.0], np.float32)
 
 
 def in_folder(test):
@@ -74,6 +76,51 @@ def test_clients_that_go_as_batches_end(folder):
                 got, answers = tf.make_ndarray(f.result().outputs["x"]), answers + 1
                 assert np.array_equal(got, np.full((1 + i % 3, 1, 2 + i % 2), 2 * i, np.float32)), (i, got)
         assert answers >= 60 * 8 and s.process.poll() is None, answers
+
+
+@in_folder
+def test_configurations_that_wait(folder):
+    """They wait for each other: one that nobody waits for any more is not taken, and what one may list is bounded."""
+    from tensorflow_serving.apis import model_management_pb2
+    half_plus(f"{folder}/a", 1)
+    with Server(f"--model_base_path={folder}/a") as s:
+        c = Client(s.port)
+
+        def reload(models):
+            r = model_management_pb2.ReloadConfigRequest()
+            for name, path in models:
+                r.config.model_config_list.config.add(name=name, base_path=path, model_platform="tensorflow")
+            return r
+
+        first = c.model.HandleReloadConfigRequest.future(reload([(f"m{i}", f"{folder}/a") for i in range(400)]))
+
+        def is_taken():
+            try:
+                return c.states(name="m0")
+            except grpc.RpcError as e:
+                assert e.code() == grpc.StatusCode.NOT_FOUND, e
+
+        cluster.until(is_taken)
+        given_up = c.model.HandleReloadConfigRequest.future(reload([("given_up", "/nowhere")]))
+        last = c.model.HandleReloadConfigRequest.future(reload([("default", f"{folder}/a")]))
+        time.sleep(0.1)
+        given_up.cancel()
+        assert not first.done()
+        while not first.done():  # others are answered meanwhile
+            try:
+                c.predict({"x": X}, name="m0", timeout=cluster.SLACK)
+            except grpc.RpcError as e:
+                assert e.code() == grpc.StatusCode.NOT_FOUND, e  # not loaded yet
+        assert first.result(cluster.PATIENCE).status.error_code == 0
+        assert last.result(cluster.PATIENCE).status.error_code == 0
+        assert "given_up" not in s.said(), s.said()
+        assert c.predict({"x": X})[1]["y"][0] == 2.5
+        many = reload([(f"m{i}", f"{folder}/a") for i in range(20)])
+        for m in many.config.model_config_list.config:
+            m.model_version_policy.specific.versions.extend(range(6000))
+        refused(lambda: c.model.HandleReloadConfigRequest(many), "more than 100000 versions and labels in all")
+        refused(lambda: c.model.HandleReloadConfigRequest(reload([("a", folder), ("b", folder), ("a", folder)])),
+                "there are two models of that name")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@
  *
  * The lead is one word: 0 (free), a thread's number (it polls), or that number with BUSY (it runs an event). Only a
  * busy leader can lose it: to its own rpc_loop_hand_over(), or to the watcher, which looks every millisecond while
- * there is traffic and takes it from a leader that is still busy with the same event. The watcher also reports a leader
- * that neither turns nor sleeps.
+ * there is traffic (where no cores are idle every third: whoever takes over would only push somebody off) and takes it
+ * from a leader that is still busy with the same event. The watcher also reports a leader that neither turns nor sleeps.
  *
  * Events wait in a list for each kind, or in a line for each connection (turns.h). In a turn the leader does all that
  * is quick, then at most one of everything else (a timer, something that takes turns, handshakes for GREET_NS, an event
@@ -50,6 +50,7 @@ enum {
   MAX_SPARES = 4,
   RESERVE = 64,
   TICK_NS = 1000000,
+  CROWDED_TICK_NS = 3000000,
   DOZE_NS = 1000000000,
   RETRY_NS = 50000000,
   SPEAK_NS = 50000000,
@@ -486,7 +487,7 @@ static void *watch(void *arg) {
       if (atomic_load(&loop.beat) == beat) sleep_for(DOZE_NS);
       atomic_store(&loop.dozing, false);
     } else {
-      sleep_for(TICK_NS);
+      sleep_for(machine_has_idle_cores(clock_ns()) ? TICK_NS : CROWDED_TICK_NS);
     }
     bool same = atomic_load(&loop.beat) == beat;
     quiet = same ? quiet + 1 : 0;

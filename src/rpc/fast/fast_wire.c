@@ -31,7 +31,7 @@
 #include "rpc/limits.h"
 #include "rpc/turns.h"
 
-enum { IN_ROOM = 256 << 10, ROUNDS = 8, SLOW_NS = 200000, SLOW_CROWDED_NS = 1000000 };
+enum { IN_ROOM = 256 << 10, ROUNDS = 8, SLOW_NS = 200000, SLOW_CROWDED_NS = 3000000 };
 
 atomic_llong fast_received, fast_sent;
 
@@ -78,6 +78,7 @@ static bool has_body(const struct fast_frame *f) {
 
 struct work_list {
   struct fast_work *first, *last;
+  unsigned kinds; /* bits: of the frames that asked for it */
 };
 
 static void deliver(struct fast_conn *c, const struct fast_frame *f, const void *head, struct buffer *body,
@@ -88,6 +89,7 @@ static void deliver(struct fast_conn *c, const struct fast_frame *f, const void 
   if (todo->last) todo->last->next = w;
   else todo->first = w;
   todo->last = w;
+  todo->kinds |= 1u << f->kind;
 }
 
 /* The body's memory and its share of the budgets; false when there is none. */
@@ -222,7 +224,8 @@ static bool drain(struct fast_conn *c, struct work_list *todo) {
 static void on_work(struct rpc_event *e) {
   struct fast_work *w = (struct fast_work *)((char *)e - offsetof(struct fast_work, event)), *next;
   struct fast_conn *c = w->conn;
-  if (atomic_load_explicit(&c->slow, memory_order_relaxed)) rpc_loop_hand_over();
+  unsigned kinds = w->kinds; /* values that a step waited for take long, the answer that another has ended does not */
+  if (atomic_load_explicit(&c->slow, memory_order_relaxed) & kinds) rpc_loop_hand_over();
   int64_t began = clock_ns();
   fast_hold();
   for (; w; w = next) {
@@ -231,7 +234,9 @@ static void on_work(struct rpc_event *e) {
   }
   fast_release();
   int64_t now = clock_ns(), slow = machine_has_idle_cores(now) ? SLOW_NS : SLOW_CROWDED_NS;
-  atomic_store_explicit(&c->slow, now - began > slow, memory_order_relaxed);
+  if (now - began > slow) atomic_fetch_or_explicit(&c->slow, kinds, memory_order_relaxed);
+  else if (atomic_load_explicit(&c->slow, memory_order_relaxed) & kinds)
+    atomic_fetch_and_explicit(&c->slow, ~kinds, memory_order_relaxed);
   fast_conn_unref(c);
 }
 
@@ -251,6 +256,7 @@ static void input(struct fast_conn *c) {
   if (todo.first) {
     fast_conn_ref(c);
     todo.first->conn = c;
+    todo.first->kinds = todo.kinds;
     todo.first->event = (struct rpc_event){.fn = on_work, .line = c->line, .kind = c->ops->work};
     rpc_loop_post(&todo.first->event);
   }
@@ -282,7 +288,7 @@ void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int f
   c->check.fn = on_check;
   c->gone = (struct rpc_event){.fn = on_gone, .kind = RPC_EVENT_NEWS};
   c->line = ops->work == RPC_EVENT_REQUEST ? rpc_line_new(0) : NULL;
-  atomic_init(&c->slow, false);
+  atomic_init(&c->slow, 0);
   atomic_init(&c->is_open, true);
   atomic_init(&c->needs_secret, from != NULL);
   memcpy(c->secret, secret, FAST_SECRET);

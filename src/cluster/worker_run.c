@@ -4,19 +4,22 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/machine.h"
 #include "base/list.h"
 #include "cluster/listing.h"
 #include "cluster/worker.h"
 #include "rpc/loop.h"
 
-/* What is too long for a thread of the network: computing on it, or a whole run. */
+/* What is too long for a thread of the network where another core is free: computing on it, or a whole run. Where none
+ * is, computing for as long as a run. */
 enum { SLOW_HERE_NS = 100000, SLOW_NS = 2000000 };
 
 static void finish(void *arg, shoal_status s) {
   struct graph_run *r = arg;
   struct worker *w = r->session->worker;
   struct step *step = &r->run.step;
-  if (clock_ns() - r->started > SLOW_NS) atomic_store(&r->graph->slow, true);
+  int64_t now = clock_ns();
+  if (now - r->started > SLOW_NS && machine_has_idle_cores(now)) atomic_store(&r->graph->slow, true);
   pthread_mutex_lock(&w->lock);
   LIST_REMOVE(w->runs, r);
   pthread_cond_broadcast(&w->idle);
@@ -59,7 +62,8 @@ void worker_run_start(struct graph_run *r) {
   if (!step->rendezvous || g->spans) fast_flush(); /* others wait for what is held, and we for them or not at all */
   plan_set_launch(&g->set, &r->run, finish, r);
   fast_release();
-  if (clock_ns() - r->started > SLOW_HERE_NS) atomic_store(&g->slow, true);
+  int64_t now = clock_ns();
+  if (now - r->started > (machine_has_idle_cores(now) ? SLOW_HERE_NS : SLOW_NS)) atomic_store(&g->slow, true);
   join_part(&r->run.join, NULL);
 }
 

@@ -24,6 +24,18 @@ static shoal_status take(int64_t *to, const boxed *from, const char *name, int64
   return NULL;
 }
 
+/* Large requests, which others split, run by themselves here in any case: what stays is how large batches are. */
+static shoal_status take_execution_size(struct batch_parameters *p, const Tensorflow__Serving__BatchingParameters *m) {
+  int64_t largest = p->max_batch_size;
+  TRY(take(&largest, m->max_execution_batch_size, "max_execution_batch_size", 1));
+  if (!m->enable_large_batch_splitting || !m->enable_large_batch_splitting->value) return NULL;
+  if (largest > p->max_batch_size)
+    return INVALID("max_execution_batch_size is %lld, above max_batch_size, %lld", (long long)largest,
+                   (long long)p->max_batch_size);
+  p->max_batch_size = largest;
+  return NULL;
+}
+
 static shoal_status take_allowed(struct batch_parameters *p, const int64_t *sizes, size_t n) {
   if (n > MOST) return INVALID("allowed_batch_sizes: more than %d", MOST);
   for (size_t i = 0; i < n; i++) {
@@ -39,6 +51,7 @@ static shoal_status take_allowed(struct batch_parameters *p, const int64_t *size
 
 static shoal_status take_all(struct batch_parameters *p, const Tensorflow__Serving__BatchingParameters *m) {
   TRY(take(&p->max_batch_size, m->max_batch_size, "max_batch_size", 1));
+  TRY(take_execution_size(p, m));
   TRY(take(&p->batch_timeout_micros, m->batch_timeout_micros, "batch_timeout_micros", 0));
   TRY(take(&p->max_enqueued_batches, m->max_enqueued_batches, "max_enqueued_batches", 1));
   TRY(take(&p->num_batch_threads, m->num_batch_threads, "num_batch_threads", 1));

@@ -545,7 +545,8 @@ def test_batching(folder):
     tf.saved_model.save(m, os.path.join(folder, "1"), signatures=m.run)
     parameters = os.path.join(folder, "batching")
     with open(parameters, "w") as f:
-        f.write("max_batch_size { value: 16 } batch_timeout_micros { value: 300000 } num_batch_threads { value: 2 }"
+        f.write("max_batch_size { value: 64 } enable_large_batch_splitting { value: true } "
+                "max_execution_batch_size { value: 16 } batch_timeout_micros { value: 300000 } num_batch_threads { value: 2 }"
                 "max_enqueued_batches { value: 100 } allowed_batch_sizes: 4 allowed_batch_sizes: 8 "
                 "allowed_batch_sizes: 16")
     with Server(f"--model_base_path={folder}", "--enable_batching", f"--batching_parameters_file={parameters}") as s:
@@ -573,6 +574,8 @@ def test_batching(folder):
         assert max(g["width"][0] for g in got) == 5 and got[0]["width"][0] > 1, [g["width"] for g in got]
     for text, words in (("max_batch_size { value: 0 }", "max_batch_size"), ("max_batch: 1", "max_batch"),
                         ("max_batch_size { value: 8 } allowed_batch_sizes: 4", "Last entry"),
+                        ("max_batch_size { value: 8 } enable_large_batch_splitting { value: true } "
+                         "max_execution_batch_size { value: 9 }", "max_execution_batch_size is 9, above"),
                         ("allowed_batch_sizes: 4 allowed_batch_sizes: 4", "increasing")):
         with open(parameters, "w") as f:
             f.write(text)

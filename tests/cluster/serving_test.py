@@ -125,23 +125,26 @@ def test_metadata(folder):
         fails(lambda: c.prediction.GetModelMetadata(ask), grpc.StatusCode.INVALID_ARGUMENT, "weights")
 
 
-class Scaled(tf.Module):
-    """An input that may be left out, and one of several tensors."""
+def scaled():
+    """An input that may be left out, and one of several tensors. The class is made here: a constant starts TensorFlow, which
+    forks forbid."""
+    class Scaled(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x"),
+                                      tf.TensorSpec([], tf.float32, name="by")])
+        def scale(self, x, by=tf.constant(3.0)):
+            return {"y": x * by}
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x"), tf.TensorSpec([], tf.float32, name="by")])
-    def scale(self, x, by=tf.constant(3.0)):
-        return {"y": x * by}
-
-    @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.float32)])
-    def sums(self, x):
-        return {"twice": x * 2}
+        @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.float32)])
+        def sums(self, x):
+            return {"twice": x * 2}
+    return Scaled()
 
 
 @in_folder
 def test_inputs_with_defaults(folder):
     from tensorflow.core.protobuf import saved_model_pb2
     from tensorflow_serving.apis import get_model_metadata_pb2
-    module, path = Scaled(), os.path.join(folder, "1")
+    module, path = scaled(), os.path.join(folder, "1")
     tf.saved_model.save(module, path, signatures={"serving_default": module.scale, "sums": module.sums})
     for flags in [], ["--enable_batching"]:
         with Server(f"--model_base_path={folder}", *flags) as s:

@@ -19,21 +19,30 @@ struct gathered_plan {
 
 /* ---- making ---- */
 
-static const char *first_call(const struct plan *p) {
-  for (int i = p->n_once; i < p->n_nodes; i++)
-    if (p->nodes[i].kernel->def->start) return p->nodes[i].kernel->name;
-  return "control flow";
+/* A node that would be waited for, or NULL. */
+static const struct shoal_node *first_call(const struct shoal_graph *g, const struct device *d) {
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    const struct kernel_def *def;
+    if (!g->nodes.at[i]) continue;
+    shoal_status s = kernel_find(g->nodes.at[i], d->type->name, &def);
+    bool waits = !s && def->start;
+    shoal_status_free(s);
+    if (waits) return g->nodes.at[i];
+  }
+  return NULL;
 }
 
 /* NULL: it was made. */
 static char *make(struct gathered_plan *x, const struct shoal_graph *g, const struct plan_options *o) {
   char *why;
   if (!gathered_map_init(&x->map, g, o->device, &why)) return why;
+  const struct shoal_node *call = first_call(x->map.inner, o->device);
+  if (call) return mem_printf("%s (%s) is waited for", call->name, call->op->name);
   shoal_status s = plan_compile(x->map.inner, o, &x->inner);
   graph_free(x->map.inner);
   x->map.inner = NULL;
   if (s) why = mem_strdup(shoal_status_message(s));
-  else if (!plan_is_alone(x->inner)) why = mem_printf("it waits inside: %s", first_call(x->inner));
+  else if (!plan_is_alone(x->inner)) why = mem_strdup("it has branches or loops");
   else if (!x->inner->replay) why = mem_strdup(""); /* which has been said */
   shoal_status_free(s);
   return why;

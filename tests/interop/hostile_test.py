@@ -7,6 +7,7 @@ TensorFlow is here only for its messages, by which the bytes are made.
 import os
 import resource
 import sys
+import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -334,6 +335,21 @@ def test_numbers_that_no_integer_holds():
             s.run(targets=["put"])
             found, nan = s.run(["find:0", "find_nan:0"])
             assert list(found) == [1, 2, 3, 4, 5, 6] and list(nan) == [-7], (found, nan)
+
+
+def test_columns_of_a_file_past_all_numbers():
+    with tempfile.NamedTemporaryFile("w") as f:
+        f.write("a\nb\n")
+        f.flush()
+        kinds = {"key_dtype": ("type", types_pb2.DT_STRING), "value_dtype": ("type", types_pb2.DT_INT64)}
+        file = ("file", "Const", [], value(types_pb2.DT_STRING, [], string_val=[f.name.encode()]))
+        def put(key_index, offset):
+            columns = {"key_index": ("i", key_index), "value_index": ("i", -1), "offset": ("i", offset)}
+            return graph(("t", "HashTableV2", [], kinds), file, ("put", "InitializeTableFromTextFileV2", ["t", "file"], columns),
+                         ("n", "LookupTableSizeV2", ["t", "^put"], {}))
+        assert "expected at least 9223372036854775808 got 1" in refused(put((1 << 63) - 1, 0), INVALID, run="n:0")
+        with shoal.Session(shoal.Graph(put(-2, (1 << 63) - 1).SerializeToString())) as s:
+            assert s.run(["n:0"])[0] == 2
 
 
 def test_duplicate_names():

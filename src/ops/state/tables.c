@@ -398,7 +398,7 @@ struct line {
 static shoal_status read_field(const struct from_file *st, const struct line *l, int64_t index, shoal_dtype dtype,
                                void *to) {
   if (index == LINE_NUMBER) {
-    *(int64_t *)to = l->number + st->offset;
+    *(int64_t *)to = (int64_t)((uint64_t)l->number + (uint64_t)st->offset);
     return NULL;
   }
   const char *at = l->at, *end = l->at + l->n;
@@ -446,9 +446,9 @@ static shoal_status read_line(const struct from_file *st, struct lookup_table *t
   int64_t need = MAX(st->key_index, st->value_index), columns = 1;
   for (size_t i = 0; i < l->n; i++) columns += l->at[i] == st->delimiter;
   if (need >= columns)
-    return INVALID("Invalid number of columns in %s line %" PRId64 " (%.*s) : expected at least %" PRId64
+    return INVALID("Invalid number of columns in %s line %" PRId64 " (%.*s) : expected at least %" PRIu64
                    " got %" PRId64,
-                   file, l->number, (int)MIN(l->n, 200), l->at, need + 1, columns);
+                   file, l->number, (int)MIN(l->n, 200), l->at, (uint64_t)need + 1, columns);
   struct tensor key, value;
   TRY(tensor_new_scalar(&key, t->key_dtype));
   shoal_status s = tensor_new_scalar(&value, t->value_dtype);

@@ -49,7 +49,7 @@ static shoal_status find_inputs(struct freezing *f) {
     if (o.node->n_out != 1)
       return UNIMPLEMENTED("input '%s' is one of several outputs of {{node %s}}", f->signature->inputs[i]->key,
                            o.node->name);
-    f->fed[o.node->id] = i;
+    if (!op_is(o.node->op, "PlaceholderWithDefault")) f->fed[o.node->id] = i; /* that one stays, with its default */
   }
   return NULL;
 }

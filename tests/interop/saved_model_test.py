@@ -170,6 +170,8 @@ def test_inputs_with_defaults(folder):
     assert "input 'x' of signature 'serving_default' is missing" in saved_model("run", *ask, "by=2.0", code=2)
     show = ["show", "--dir", path, "--tag_set", "serve", "--signature_def", "pieces"]
     assert saved_model(*show) == theirs(*show)  # with an output of several tensors
+    for by in None, 5.0:  # a frozen graph has the default, too
+        assert frozen(folder, path, [by, [1.0, 2.0]])[0][0].tolist() == [by or 3.0, 2 * (by or 3.0)]
 
 
 @in_folder
@@ -565,7 +567,7 @@ def frozen(folder, path, feeds, *args):
     assert not graph.library.function and not [n for n in graph.node if n.op.startswith(("Var", "ReadVar", "Restore"))]
     with v1.Graph().as_default(), v1.Session() as s:
         tf.import_graph_def(graph, name="")
-        return s.run(names["outputs"], dict(zip(names["inputs"], feeds))), graph
+        return s.run(names["outputs"], {k: v for k, v in zip(names["inputs"], feeds) if v is not None}), graph
 
 
 @in_folder

@@ -36,8 +36,16 @@ SHARED = [digest(p) for p in [*(os.path.join(HERE, n + ".py") for n in ("answers
                               *sorted(glob.glob(f"{HERE}/*cases.py"))]]
 
 
+def version(*names):
+    """Of a package that goes by one of these names."""
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return None
+
+
 def key(path):
-    said = [importlib.metadata.version(m) for m in ("tensorflow", "numpy")]
+    said = [version("tensorflow", "tensorflow-cpu"), version("numpy")]  # the second on x86_64: tools/deps.sh
     said += [platform.machine(), FOLDER, *SHARED, digest(path)]
     return hashlib.sha256(repr(said).encode()).hexdigest()
 

@@ -30,13 +30,6 @@ static inline void latch_done(void *arg, shoal_status s) {
   pthread_mutex_unlock(&l->lock);
 }
 
-static inline bool latch_is_done(struct latch *l) {
-  pthread_mutex_lock(&l->lock);
-  bool done = l->left == 0;
-  pthread_mutex_unlock(&l->lock);
-  return done;
-}
-
 /* False when the time passed first. */
 static inline bool latch_wait_until(struct latch *l, int64_t deadline) {
   pthread_mutex_lock(&l->lock);

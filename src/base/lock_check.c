@@ -82,7 +82,6 @@ static const struct lock_kind {
     {"runtime/variable.c", "v->lock", true},              /* updates of large variables compute in parallel */
     {"device/soft/soft_variables.c", "open->lock", true}, /* of what stands in for one */
     {"runtime/resource.c", "m->lock"},
-    {"rpc/loop.c", "loop.events_lock"}, /* whoever leads while it waits looks at its latch */
 };
 
 /* Memory's stores: taken as malloc's own are, under whatever lock. (Under a sanitizer they are not used.) */

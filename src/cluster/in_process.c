@@ -105,7 +105,7 @@ static void step_ended(void *arg, shoal_status s, const struct tensor *values, c
     *step->metadata = (shoal_bytes){mem_alloc(metadata->n), metadata->n};
     memcpy(step->metadata->data, metadata->at, metadata->n);
   }
-  rpc_loop_done(&step->latch, s);
+  latch_done(&step->latch, s);
 }
 
 static size_t lengths(const char *const *names, int n) {
@@ -149,7 +149,8 @@ static shoal_status run_compiled(struct master_session *s, struct in_process_ste
   struct run_cancel_link link;
   run_cancel_link(&link, cancel_run, run);
   step_run_begin(run);
-  if (!rpc_loop_wait(&step->latch, deadline))
+  rpc_loop_hand_over();
+  if (!latch_wait_until(&step->latch, deadline))
     step_run_cancel(run, STATUS(SHOAL_DEADLINE_EXCEEDED, "Timed out: the step did not end in time"));
   shoal_status err = latch_finish(&step->latch);
   run_cancel_unlink(&link);

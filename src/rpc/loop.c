@@ -7,20 +7,12 @@
  * The lead is one word: 0 (free), a thread's number (it polls), or that number with BUSY (it runs an event). Only a
  * busy leader can lose it: to its own rpc_loop_hand_over(), or to the watcher, which looks every millisecond while
  * there is traffic (where no cores are idle every third: whoever takes over would only push somebody off) and takes it
- * from a leader that is still busy with the same event. The watcher also reports a leader that neither turns nor
- * sleeps.
+ * from a leader that is still busy with the same event. The watcher also reports a leader that neither turns nor sleeps.
  *
  * Events wait in a list for each kind, or in a line for each connection (turns.h). In a turn the leader does all that
  * is quick, then at most one of everything else (a timer, something that takes turns, handshakes for GREET_NS, an event
  * that may block), so none starves another, and polls at the latest after FAIR turns. Whoever posts from another thread
  * wakes a leader that sleeps in epoll_wait by a write to an eventfd.
- *
- * A client's thread that waits for its step (rpc_loop_wait) is a guest: while it is the only one it leads, so that the
- * values its step waits for are received, computed with and answered on one thread. What others ask for it leaves to
- * the loop's own threads, which it lets lead from then on. When its step has ended the lead is VACANT: the guest is
- * expected back with its next step, and takes it without a word to anybody. If it is not back after a look of the
- * watcher, or somebody else posts an event, a thread of the loop takes it; and if that is so time and again guests are
- * not waited for (patience.h).
  *
  * Bounds (invariant 12): a request is begun only while fewer than --max_handlers are under way, or for a connection
  * that has none twice as many; what computes only while fewer than computers() are, other events that may block only
@@ -67,7 +59,6 @@ enum {
   FAIR = 16
 };
 static const uint64_t BUSY = (uint64_t)1 << 63;
-enum { VACANT = 1 };
 static const int64_t STALL_NS = 3000000000;
 
 static struct {
@@ -79,13 +70,8 @@ static struct {
   bool ending;       /* lock */
   bool closing;      /* lock: the last user is on its way out */
   uint64_t closings; /* lock: how often it has ended */
-  atomic_ullong next_number;
+  uint64_t next_number;
   atomic_ullong lead;
-  atomic_int guests;                  /* that wait, and have not been told */
-  atomic_int guests_lead;             /* one does, or is about to; or has just done so */
-  _Atomic(const char *) guest;        /* the last one that was alone */
-  atomic_ullong vacancies;            /* so far */
-  struct patience guests_return;      /* before their vacancy is filled */
   atomic_ullong beat;                 /* events begun */
   atomic_bool dozing;                 /* the watcher sleeps until there is an event */
   atomic_ullong turns;                /* of the leader */
@@ -107,18 +93,9 @@ static struct {
 } loop = {.lock = PTHREAD_MUTEX_INITIALIZER,
           .ended = PTHREAD_COND_INITIALIZER,
           .freed = PTHREAD_COND_INITIALIZER,
-          .next_number = VACANT,
           .events_lock = PTHREAD_MUTEX_INITIALIZER};
 
 static __thread uint64_t my_number; /* of the lead, when this thread took it; 0: not a thread of the loop */
-static __thread bool am_guest;      /* this thread leads as a guest */
-static __thread char me;            /* by whose address a guest is known */
-
-/* Who waits for a latch, and leads meanwhile. */
-struct guest {
-  struct latch *latch;
-  int64_t deadline;
-};
 
 static void *work(void *arg);
 
@@ -197,22 +174,8 @@ static bool must_wake(int64_t when) {
   return wake;
 }
 
-static void wake_sleeper(bool must) {
-  if (must && write(loop.waker.fd, &(uint64_t){1}, 8) < 0) LOGW("the network's thread cannot be woken: %m");
-}
-
-/* Nobody leads, and there is something to do. */
-static void fill_vacancy(void) {
-  unsigned long long vacant = VACANT;
-  if (!atomic_compare_exchange_strong(&loop.lead, &vacant, 0)) return;
-  patience_learn(&loop.guests_return, false);
-  offer_lead();
-}
-
-/* Must the leader be woken? A guest that left the lead sees to what it posts itself when it is back. */
 static void wake(bool must) {
-  wake_sleeper(must);
-  if (atomic_load(&loop.lead) == VACANT && atomic_load(&loop.guest) != &me) fill_vacancy();
+  if (must && write(loop.waker.fd, &(uint64_t){1}, 8) < 0) LOGW("the network's thread cannot be woken: %m");
 }
 
 void rpc_loop_post(struct rpc_event *e) {
@@ -319,7 +282,7 @@ static void run(struct rpc_event *e, uint64_t number) {
   /* Those that wait for it were passed over: the leader looks again. */
   bool must = more && must_wake(INT64_MIN);
   pthread_mutex_unlock(&loop.events_lock);
-  if (more) wake(must);
+  wake(must);
 }
 
 /* Where cores are idle, to look out for a while beats being woken, which takes 30 to 70 us: what a parameter server or
@@ -377,46 +340,19 @@ static void greet(struct rpc_event *e) {
   }
 }
 
-/* Call with events_lock held. Is there something to do that is not for a guest? */
-static bool others_wait(void) {
-  bool request = loop.requests.first && !loop.requests.first->waiting.first->brief;
-  return request || loop.turn.first || loop.greetings.first || loop.computing.first;
-}
-
-static bool is_late(const struct guest *g) { return g->deadline != DEADLINE_NEVER && clock_ns() >= g->deadline; }
-
-static void give_up_lead(void) {
-  atomic_store(&loop.lead, 0);
-  offer_lead();
-}
-
-/* Leaves the lead, if it is held as such, to a guest that will be back. Whatever there is to do by now is done by
- * somebody else. */
-static void vacate(unsigned long long held) {
-  atomic_fetch_add(&loop.vacancies, 1);
-  if (!atomic_compare_exchange_strong(&loop.lead, &held, VACANT)) return;
-  pthread_mutex_lock(&loop.events_lock);
-  bool more = loop.quick.first || loop.news.first || loop.requests.first || others_wait() || loop.stop;
-  pthread_mutex_unlock(&loop.events_lock);
-  if (more || atomic_load(&loop.guests) > 0 || atomic_load(&loop.dozing)) fill_vacancy();
-}
-
-/* Polls and runs until the lead is lost or left; false: the loop ends. guest: NULL for a thread of the loop. */
-static bool lead(uint64_t number, struct guest *guest) {
+/* Polls and runs until the lead is lost; false: the loop ends. */
+static bool lead(uint64_t number) {
   for (int ran = 1;; ran++) {
     atomic_fetch_add_explicit(&loop.turns, 1, memory_order_relaxed);
     if (ran % FAIR == 0) poll_sockets(INT64_MIN);
     bool successor = has_successor();
     pthread_mutex_lock(&loop.events_lock);
-    bool through =
-        guest && latch_is_done(guest->latch); /* whoever ends it looks for a sleeper after that, with this lock */
-    bool leave = through || (guest && (others_wait() || is_late(guest) || atomic_load(&loop.guests) > 1));
-    struct rpc_event *quick = leave ? NULL : event_list_pop(&loop.quick), *turn = NULL, *greeting = NULL, *e = NULL;
+    struct rpc_event *quick = event_list_pop(&loop.quick), *turn = NULL, *greeting = NULL, *e = NULL;
     struct rpc_timer *due = NULL;
-    int64_t until = guest ? guest->deadline : INT64_MAX;
-    if (!quick && !leave) {
-      if (loop.heap.n) until = MIN(until, loop.heap.at[0]->when);
-      if (loop.heap.n && loop.heap.at[0]->when <= clock_ns()) {
+    int64_t until = INT64_MAX;
+    if (!quick) {
+      if (loop.heap.n) until = loop.heap.at[0]->when;
+      if (until < INT64_MAX && until <= clock_ns()) {
         due = loop.heap.at[0];
         take_out(due);
       }
@@ -425,7 +361,7 @@ static bool lead(uint64_t number, struct guest *guest) {
       e = pop_blocking(successor);
       if (!successor && until == INT64_MAX) until = clock_ns() + RETRY_NS;
     }
-    bool idle = !quick && !due && !turn && !greeting && !e && !leave;
+    bool idle = !quick && !due && !turn && !greeting && !e;
     bool stop = idle && loop.stop && !loop.news.first && !loop.computing.first && !loop.requests.first;
     if (idle) {
       loop.sleeping = true;
@@ -433,11 +369,6 @@ static bool lead(uint64_t number, struct guest *guest) {
     }
     pthread_mutex_unlock(&loop.events_lock);
     if (stop) return false;
-    if (leave) {
-      if (through && patience_allows(&loop.guests_return)) vacate(number);
-      else give_up_lead();
-      return true;
-    }
     if (quick) quick->fn(quick);
     if (due) due->fn(due);
     if (turn) turn->fn(turn);
@@ -452,47 +383,11 @@ static bool lead(uint64_t number, struct guest *guest) {
   }
 }
 
-/* Every step is counted here once and in rpc_loop_done once, in either order: what is left are those that wait. */
-bool rpc_loop_wait(struct latch *l, int64_t deadline) {
-  bool alone = atomic_fetch_add(&loop.guests, 1) == 0;
-  if (my_number) {
-    rpc_loop_hand_over();
-  } else if (alone) {
-    unsigned long long vacant = VACANT;
-    uint64_t number = atomic_fetch_add(&loop.next_number, 1) + 1;
-    atomic_store(&loop.guest, &me);
-    if (atomic_compare_exchange_strong(&loop.lead, &vacant, number)) {
-      atomic_fetch_add(&loop.guests_lead, 1);
-      patience_learn(&loop.guests_return, true);
-      my_number = number;
-      am_guest = true;
-      lead(number, &(struct guest){l, deadline});
-      am_guest = false;
-      my_number = 0;
-      atomic_fetch_sub(&loop.guests_lead, 1);
-    }
-  } else if (atomic_load(&loop.lead) == VACANT) {
-    fill_vacancy();
-  }
-  return latch_wait_until(l, deadline);
-}
-
-void rpc_loop_done(struct latch *l, shoal_status s) {
-  bool last = atomic_fetch_sub(&loop.guests, 1) == 1;
-  if (last && my_number && !am_guest && patience_allows(&loop.guests_return)) vacate(my_number | BUSY);
-  latch_done(l, s); /* and it may be gone */
-  if (!atomic_load(&loop.guests_lead)) return;
-  pthread_mutex_lock(&loop.events_lock);
-  bool must = must_wake(INT64_MIN);
-  pthread_mutex_unlock(&loop.events_lock);
-  wake(must);
-}
-
 static void *work(void *arg) {
   pthread_setname_np(pthread_self(), "shoal-net");
   pthread_mutex_lock(&loop.lock);
   for (bool counted = true; !loop.ending && (counted || atomic_load(&loop.spares) < MAX_SPARES); counted = false) {
-    uint64_t number = atomic_fetch_add(&loop.next_number, 1) + 1;
+    uint64_t number = ++loop.next_number;
     unsigned long long none = 0;
     if (!counted) atomic_fetch_add(&loop.spares, 1);
     while (!loop.ending && !atomic_compare_exchange_strong(&loop.lead, &none, number)) {
@@ -503,7 +398,7 @@ static void *work(void *arg) {
     if (loop.ending) break;
     pthread_mutex_unlock(&loop.lock);
     my_number = number;
-    bool on = lead(number, NULL);
+    bool on = lead(number);
     my_number = 0;
     pthread_mutex_lock(&loop.lock);
     if (!on) {
@@ -584,22 +479,19 @@ static void *watch(void *arg) {
     look_for_stall(&turns, &since);
     bool stalled = speak(clock_ns() - since);
     unsigned long long beat = atomic_load(&loop.beat), leader = atomic_load(&loop.lead);
-    unsigned long long vacancy = atomic_load(&loop.vacancies);
-    bool doze = quiet >= QUIET && !(leader & BUSY) && leader != VACANT;
+    bool doze = quiet >= QUIET && !(leader & BUSY);
     if (stalled) {
       sleep_for(SPEAK_NS);
     } else if (doze) {
       atomic_store(&loop.dozing, true);
-      if (atomic_load(&loop.beat) == beat && atomic_load(&loop.lead) != VACANT) sleep_for(DOZE_NS);
+      if (atomic_load(&loop.beat) == beat) sleep_for(DOZE_NS);
       atomic_store(&loop.dozing, false);
     } else {
       sleep_for(machine_has_idle_cores(clock_ns()) ? TICK_NS : CROWDED_TICK_NS);
     }
     bool same = atomic_load(&loop.beat) == beat;
     quiet = same ? quiet + 1 : 0;
-    bool away = leader == VACANT && atomic_load(&loop.vacancies) == vacancy;
-    if (doze || !(away || (same && leader & BUSY)) || !atomic_compare_exchange_strong(&loop.lead, &leader, 0)) continue;
-    if (away) patience_learn(&loop.guests_return, false);
+    if (doze || !same || !(leader & BUSY) || !atomic_compare_exchange_strong(&loop.lead, &leader, 0)) continue;
     pthread_cond_signal(&loop.freed);
   }
   end_thread();
@@ -678,8 +570,7 @@ void rpc_loop_release(void) {
     loop.stop = true;
     bool must = must_wake(INT64_MIN);
     pthread_mutex_unlock(&loop.events_lock);
-    wake_sleeper(must);
-    if (atomic_compare_exchange_strong(&loop.lead, &(unsigned long long){VACANT}, 0)) pthread_cond_signal(&loop.freed);
+    wake(must);
     /* A thread of the loop cannot wait for itself: the loop ends after what it runs now. */
     for (uint64_t n = loop.closings; !my_number && loop.closings == n;) pthread_cond_wait(&loop.ended, &loop.lock);
   }

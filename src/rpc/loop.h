@@ -17,7 +17,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/latch.h"
 #include "shoal/status.h"
 
 struct rpc_event {
@@ -32,7 +31,6 @@ struct rpc_event {
     RPC_EVENT_GREETING, /* the same for handshakes, apart: those who come wait for nobody's uploads */
     RPC_EVENT_QUICK,    /* does not block, and runs before all others: nobody polls meanwhile */
   } kind;
-  bool brief; /* REQUEST: neither blocks nor computes */
 };
 
 struct rpc_watch {
@@ -68,11 +66,6 @@ void rpc_timer_set(struct rpc_timer *t, int64_t when);
 bool rpc_timer_clear(struct rpc_timer *t);
 /* Says that this thread is about to wait or to compute for long. Does nothing on threads that are not the loop's. */
 void rpc_loop_hand_over(void);
-/* Waits for a latch as latch_wait_until does; whose end is told by rpc_loop_done in place of latch_done. The thread
- * hands over the lead if it has it; a client's own takes it while it waits, if nobody else has: what it waits for then
- * goes on upon it, and nobody is woken. */
-bool rpc_loop_wait(struct latch *l, int64_t deadline);
-void rpc_loop_done(struct latch *l, shoal_status s);
 /* For how many seconds the network's thread has not turned, when that is too long (--watchdog), or 0; and how often
  * that has happened. */
 int64_t rpc_loop_stalled(void);

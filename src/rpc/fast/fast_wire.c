@@ -257,8 +257,7 @@ static void input(struct fast_conn *c) {
     fast_conn_ref(c);
     todo.first->conn = c;
     todo.first->kinds = todo.kinds;
-    bool brief = !(todo.kinds & 1u << FAST_CALL); /* values that are there, and what has become of others */
-    todo.first->event = (struct rpc_event){.fn = on_work, .line = c->line, .kind = c->ops->work, .brief = brief};
+    todo.first->event = (struct rpc_event){.fn = on_work, .line = c->line, .kind = c->ops->work};
     rpc_loop_post(&todo.first->event);
   }
   if (ok) return;

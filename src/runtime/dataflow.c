@@ -555,23 +555,15 @@ static void run_offloaded(void *arg) {
   run_all(f, &list);
 }
 
-/* A loop may go on for ever on the very thread that would look at the clock while it waits. */
-static void check_deadline(struct step *step) {
-  if (step->deadline == DEADLINE_NEVER || !step->cancel || clock_ns() < step->deadline) return;
-  cancel_start(step->cancel, STATUS(SHOAL_DEADLINE_EXCEEDED, "Timed out waiting for notification"));
-}
-
 /* Runs everything on the list and what follows from it. Expensive nodes beyond the first go to other threads. f may be
  * gone when the list is empty. */
 static void run_all(struct flow *f, ready_list *list) {
-  enum { NODES_BETWEEN_LOOKS = 1024 };
   struct pool *inter = list->n ? f->step->inter : NULL; /* without a node of ours, f may be gone already */
   const struct file_roots *before = file_roots_current();
   if (list->n) file_roots_use(f->plan->device->files);
-  int nodes = 0;
   uint64_t control = denormals_flush();
   while (list->n) {
-    if (++nodes % NODES_BETWEEN_LOOKS == 0) check_deadline(f->step);
+    step_check_deadline(f->step);
     struct ready r = vec_pop(list);
     const struct plan_node *n = &f->plan->nodes[r.node];
     if ((n->flags & NODE_EXPENSIVE) && list->n && inter && pool_threads(inter) > 1) {

@@ -114,18 +114,19 @@ void local_run_init(struct local_run *r, struct local_env *env, struct local_ste
 
 void local_run_start(struct local_run *r) { plan_set_launch(&r->of->set, &r->run, latch_done, &r->ended); }
 
+/* A step that ends behind its deadline is late, whatever it ended with: it may have computed on this thread. */
 shoal_status local_run_wait(struct local_run *r) {
   static const char why[] = "Timed out waiting for notification";
+  int64_t deadline = r->run.step.deadline;
   shoal_status s;
-  if (join_ended_here(&r->run.join, &s)) return run_cancel_outcome(&r->cancel, s); /* as nearly all do */
-  latch_init(&r->ended, 1);
-  join_part(&r->run.join, NULL);
-  if (latch_wait_until(&r->ended, r->run.step.deadline))
-    return run_cancel_outcome(&r->cancel, latch_release(&r->ended));
-  cancel_start(&r->cancel, STATUS(SHOAL_DEADLINE_EXCEEDED, why));
-  s = latch_finish(&r->ended);
-  if (!s) return NULL;
-  shoal_status_free(s); /* what the cancelled ops say is only a consequence */
+  if (!join_ended_here(&r->run.join, &s)) { /* as nearly all do */
+    latch_init(&r->ended, 1);
+    join_part(&r->run.join, NULL);
+    if (!latch_wait_until(&r->ended, deadline)) cancel_start(&r->cancel, STATUS(SHOAL_DEADLINE_EXCEEDED, why));
+    s = latch_finish(&r->ended);
+  }
+  if (LIKELY(deadline == DEADLINE_NEVER) || clock_ns() < deadline) return run_cancel_outcome(&r->cancel, s);
+  shoal_status_free(s); /* what cancelled ops say is only a consequence */
   return STATUS(SHOAL_DEADLINE_EXCEEDED, why);
 }
 

@@ -230,8 +230,9 @@ void shoal_op_parallel(shoal_op_run *r, int64_t n, int64_t grain, void (*fn)(voi
 }
 
 bool shoal_op_cancelled(const shoal_op_run *r) {
-  const struct cancel *c = const_ctx(r)->step->cancel;
-  return c && cancel_started(c);
+  const struct step *step = const_ctx(r)->step;
+  step_check_deadline(step);
+  return step->cancel && cancel_started(step->cancel);
 }
 
 /* ---- shapes ---- */

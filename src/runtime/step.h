@@ -36,6 +36,13 @@ struct step {
       *late; /* the first error of queued work, for the end of the step that waits; NULL: nobody does */
 };
 
+/* A step may compute, or go round a loop for ever, on the very thread that would look at the clock while it waits. */
+static inline void step_check_deadline(const struct step *s) {
+  if (LIKELY(s->deadline == DEADLINE_NEVER) || !s->cancel || clock_ns() < s->deadline) return;
+  if (!cancel_started(s->cancel))
+    cancel_start(s->cancel, STATUS(SHOAL_DEADLINE_EXCEEDED, "Timed out waiting for notification"));
+}
+
 /* An error of work that a kernel queued, from any thread, by the `late` of the kernel's step. It is taken over. */
 static inline void step_fail_late(shoal_status _Atomic *late, shoal_status s) {
   shoal_status none = NULL;

@@ -334,6 +334,7 @@ static shoal_status run_nodes(struct plan *p, struct exec *e, struct step *step,
     if (UNLIKELY(began)) outbox_after(began, &n->slow);
     if (UNLIKELY(s != NULL)) return ctx_error(&ctx, s);
     release_used(p, e, i);
+    step_check_deadline(step);
     if (UNLIKELY(step->cancel && cancel_started(step->cancel))) return cancel_reason(step->cancel);
   }
   return NULL;

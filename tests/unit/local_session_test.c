@@ -193,6 +193,29 @@ static void pieces_of_chains_follow_each_other(void **state) {
   }
 }
 
-RUN_TESTS(cmocka_unit_test(refused_call_feeds_nothing), cmocka_unit_test(pools_that_there_are),
-          cmocka_unit_test(config_may_forbid_rewrites), cmocka_unit_test(forgotten_steps_come_again),
-          cmocka_unit_test(long_chains), cmocka_unit_test(pieces_of_chains_follow_each_other))
+/* A step that computes on the caller's thread looks at the clock between its nodes; and what ends too late is late. */
+static void late_steps(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_out value = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(300, 300), "x");
+  for (int i = 0; i < 2000; i++) value = shoal_mat_mul(g, value, value);
+  shoal_out loss = shoal_l2_loss(g, value);
+  shoal_session *s;
+  ASSERT_OK(shoal_session_open(g, SHOAL_OPTIONS(shoal_session_options, .intra_op_threads = 1), &s));
+  shoal_tensor *x, *out;
+  ASSERT_OK(shoal_tensor_new(SHOAL_FLOAT32, 2, (int64_t[]){300, 300}, &x));
+  memset(shoal_tensor_data(x), 0, 300 * 300 * sizeof(float));
+  const char *feed = "x:0";
+  char fetch[64];
+  name(loss, fetch);
+  ASSERT_FAILS(shoal_session_run(s, SHOAL_OPTIONS(shoal_run_options, .timeout_ms = 20), &feed, &x, 1,
+                                 (const char *[]){fetch}, &out, 1, NULL, 0, NULL),
+               SHOAL_DEADLINE_EXCEEDED, "Timed out");
+  shoal_tensor_unref(x);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+RUN_TESTS(cmocka_unit_test(refused_call_feeds_nothing), cmocka_unit_test(late_steps),
+          cmocka_unit_test(pools_that_there_are), cmocka_unit_test(config_may_forbid_rewrites),
+          cmocka_unit_test(forgotten_steps_come_again), cmocka_unit_test(long_chains),
+          cmocka_unit_test(pieces_of_chains_follow_each_other))

@@ -154,6 +154,11 @@ bool file_is_directory(const char *path) {
   return stat_path(path, &st) && S_ISDIR(st.st_mode);
 }
 
+bool file_is_regular(const char *path) {
+  struct stat st;
+  return stat_path(path, &st) && S_ISREG(st.st_mode);
+}
+
 void (*file_fault)(const char *what, const char *path);
 
 /* Before every change to the file system. */

@@ -108,6 +108,9 @@ static shoal_status read_all(struct records *r, struct record_reader *reader, vi
   counted_text_release(&record);
   if (shoal_status_code(s) != SHOAL_OUT_OF_RANGE) return status_prefix(s, "%s: ", r->path);
   shoal_status_free(s);
+  if (r->at_damage == TELL && reader->in.within) /* (reading, this is the end, as in tf.data) */
+    return STATUS(SHOAL_DATA_LOSS, "%s: the packed stream is cut off behind %" PRIu64 " bytes", r->path,
+                  reader->offset);
   return NULL;
 }
 
@@ -154,8 +157,9 @@ static int read_files(const struct record_reading *what, int argc, char **argv) 
   for (int i = 1; i < argc; i++) {
     struct records r = {.path = argv[i], .limit = limit, .at_damage = skip_corrupt ? SKIP : what->at_damage};
     shoal_status s = read_file(&r, packing, what->to);
+    if (!s && what->end) what->end(&r);
+    if (s && what->end && r.sound) fprintf(stderr, "shoal: %s: %" PRIu64 " sound records, then:\n", r.path, r.sound);
     if (s) code = report(s);
-    else if (what->end) what->end(&r);
     fflush(stdout);
     if (r.damaged)
       fprintf(stderr, "shoal: %s: %" PRIu64 " damaged record%s%s\n", r.path, r.damaged, r.damaged == 1 ? "" : "s",
@@ -177,8 +181,8 @@ static int count_main(int argc, char **argv) {
 }
 
 static int verify_main(int argc, char **argv) {
-  static const struct record_reading what = {"shoal tfrecord verify [--skip_corrupt] FILE...", print_nothing,
-                                             say_sound, TELL};
+  static const struct record_reading what = {"shoal tfrecord verify [--skip_corrupt] FILE...", print_nothing, say_sound,
+                                             TELL};
   return read_files(&what, argc, argv);
 }
 
@@ -232,12 +236,11 @@ static shoal_status make(struct record_making *m, const char *output, const char
                          int n) {
   enum record_compression c;
   TRY(packing_of(packing, output, &c));
-  TRY(record_writer_open(&m->to, output, c));
+  TRY(record_writer_open_whole(&m->to, output, c));
   shoal_status s = NULL;
   for (int i = 0; i < n && !s; i++) s = whole ? add_file(m, paths[i]) : add_lines(m, paths[i]);
-  shoal_status closed = record_writer_close(&m->to);
-  if (!s) return closed;
-  shoal_status_free(closed);
+  if (!s) return record_writer_close(&m->to);
+  record_writer_abort(&m->to);
   return s;
 }
 

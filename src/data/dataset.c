@@ -99,6 +99,7 @@ shoal_status iterator_next(struct data_iterator *it, struct data_ctx *ctx, struc
   if (cancel_started(ctx->cancel)) return cancel_reason(ctx->cancel);
   uint64_t lost = strings_lost();
   shoal_status s = it->type->next(it, ctx, out, end);
+  if (s) *end = false; /* whatever ended on the way */
   if (LIKELY(s || *end || strings_lost() == lost)) return s;
   bool strings = false;
   for (int i = 0; i < it->of->n; i++) strings = strings || out[i].dtype == SHOAL_STRING;
@@ -107,14 +108,19 @@ shoal_status iterator_next(struct data_iterator *it, struct data_ctx *ctx, struc
   return strings_kept(lost);
 }
 
-shoal_status iterator_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
-  *end = false;
-  if (cancel_started(ctx->cancel)) return cancel_reason(ctx->cancel);
-  if (it->type->skip) return it->type->skip(it, ctx, end);
+static shoal_status make_and_drop(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
   struct tensor *t = mem_zalloc((size_t)MAX(it->of->n, 1), sizeof *t);
   shoal_status s = it->type->next(it, ctx, t, end);
   tensors_release(t, it->of->n);
   free(t);
+  return s;
+}
+
+shoal_status iterator_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
+  *end = false;
+  if (cancel_started(ctx->cancel)) return cancel_reason(ctx->cancel);
+  shoal_status s = (it->type->skip ? it->type->skip : make_and_drop)(it, ctx, end);
+  if (s) *end = false;
   return s;
 }
 

@@ -385,29 +385,33 @@ shoal_status dataset_concatenate(struct dataset *a, struct dataset *b, struct da
   return NULL;
 }
 
+/* All inputs go on where one fails, so that what is zipped later still belongs together; the first error is told. */
 static shoal_status zip_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   struct many_iter *m = (struct many_iter *)it;
+  shoal_status err = NULL;
   int filled = 0;
   *end = it->of->n_inputs == 0;
   for (int i = 0; i < it->of->n_inputs && !*end; i++) {
     struct data_iterator *in;
     shoal_status s = input_at(m, i, &in);
     if (!s) s = iterator_next(in, ctx, out + filled, end);
-    if (s || *end) tensors_release(out, filled);
-    TRY(s);
     filled += it->of->inputs[i]->n;
+    status_merge(&err, s);
   }
-  return NULL;
+  if (err || *end) tensors_release(out, filled);
+  return err;
 }
 
 static shoal_status zip_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
+  shoal_status err = NULL;
   *end = it->of->n_inputs == 0;
   for (int i = 0; i < it->of->n_inputs && !*end; i++) {
     struct data_iterator *in;
-    TRY(input_at((struct many_iter *)it, i, &in));
-    TRY(iterator_skip(in, ctx, end));
+    shoal_status s = input_at((struct many_iter *)it, i, &in);
+    if (!s) s = iterator_skip(in, ctx, end);
+    status_merge(&err, s);
   }
-  return NULL;
+  return err;
 }
 
 static int64_t zip_size(const struct dataset *d) {

@@ -115,6 +115,10 @@ static shoal_status read_fixed(struct records_iter *r, const struct record_datas
     if (!counted_text_add(&r->tail, piece, n)) return NO_MEMORY(want, "a record");
   }
   *got = r->tail.n == want;
+  if (!*got && r->tail.n != (size_t)d->footer)
+    return STATUS(SHOAL_DATA_LOSS,
+                  "%s: the last record is cut off: %zu of %" PRId64 " bytes, with a footer of %" PRId64,
+                  d->files[r->file - 1], r->tail.n, d->record + d->footer, d->footer);
   if (!*got) return NULL;
   vec_clear(&r->line);
   if (!counted_text_add(&r->line, r->tail.at, (size_t)d->record)) return NO_MEMORY(d->record, "a record");

@@ -193,7 +193,10 @@ static shoal_status shuffle_next(struct data_iterator *it, struct data_ctx *ctx,
   *end = s->count == 0;
   if (*end) return NULL;
   size_t first = 0;
-  while (s->slices.at[first].start == s->slices.at[first].end) first++;
+  while (s->slices.at[first].start == s->slices.at[first].end) {
+    first++;
+    s->random = next_stream(d->seeds); /* for each round its own */
+  }
   for (size_t i = first; i < s->slices.n; i++) s->slices.at[i - first] = s->slices.at[i];
   s->slices.n -= first;
   struct round_slice *oldest = &s->slices.at[0];

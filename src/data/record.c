@@ -62,6 +62,7 @@ static shoal_status unpack(struct byte_stream *s) {
       }
     }
     int rc = inflate(z, Z_NO_FLUSH);
+    s->within = rc != Z_STREAM_END;
     if (rc == Z_STREAM_END) {
       if (inflateReset(z) != Z_OK) return STATUS(SHOAL_DATA_LOSS, "%s: cannot be unpacked", s->file.path);
     } else if (rc != Z_OK && rc != Z_BUF_ERROR) {
@@ -274,9 +275,14 @@ shoal_status record_compression_guess(const char *path, enum record_compression 
 
 /* ---- writing ---- */
 
-shoal_status record_writer_open(struct record_writer *w, const char *path, enum record_compression c) {
+static void forget(struct record_writer *w) {
+  free(w->z);
+  free(w->packed);
   *w = (struct record_writer){0};
-  TRY(file_writer_open_direct(&w->file, path, false));
+}
+
+/* With the file open. */
+static shoal_status begin_packing(struct record_writer *w, const char *path, enum record_compression c) {
   if (c == RECORD_PLAIN) return NULL;
   w->packed = mem_alloc(BUFFER);
   w->snappy = c == RECORD_SNAPPY;
@@ -286,10 +292,21 @@ shoal_status record_writer_open(struct record_writer *w, const char *path, enum 
   if (deflateInit2(w->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY) == Z_OK) return NULL;
   shoal_status s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "no memory to pack %s", path);
   file_writer_abort(&w->file);
-  free(w->packed);
-  free(w->z);
-  *w = (struct record_writer){0};
+  forget(w);
   return s;
+}
+
+shoal_status record_writer_open(struct record_writer *w, const char *path, enum record_compression c) {
+  *w = (struct record_writer){0};
+  TRY(file_writer_open_direct(&w->file, path, false));
+  return begin_packing(w, path, c);
+}
+
+shoal_status record_writer_open_whole(struct record_writer *w, const char *path, enum record_compression c) {
+  if (file_exists(path) && !file_is_regular(path)) return record_writer_open(w, path, c);
+  *w = (struct record_writer){0};
+  TRY(file_writer_open(&w->file, path));
+  return begin_packing(w, path, c);
 }
 
 static shoal_status pack(struct record_writer *w, const void *data, size_t n, int flush) {
@@ -364,11 +381,15 @@ shoal_status record_writer_close(struct record_writer *w) {
   if (!w->file.path) return NULL;
   shoal_status s = w->z ? pack(w, NULL, 0, Z_FINISH) : w->snappy ? end_block(w) : NULL;
   if (w->z) deflateEnd(w->z);
-  free(w->z);
-  free(w->packed);
-  shoal_status c = NULL;
-  if (!s) c = file_writer_commit(&w->file);
+  if (!s) s = file_writer_commit(&w->file);
   else file_writer_abort(&w->file);
-  *w = (struct record_writer){0};
-  return s ? s : c;
+  forget(w);
+  return s;
+}
+
+void record_writer_abort(struct record_writer *w) {
+  if (!w->file.path) return;
+  if (w->z) deflateEnd(w->z);
+  file_writer_abort(&w->file);
+  forget(w);
 }

@@ -23,6 +23,7 @@ struct byte_stream {
   size_t at, have;      /* out[at..have) is not yet taken */
   int64_t file_at;      /* the next byte to read from the file */
   bool ended;
+  bool within;    /* a packed stream has begun and not come to its end: true at the end of a file that is cut off */
   size_t counted; /* Snappy: bytes of out, in the account of strings */
 };
 shoal_status byte_stream_open(struct byte_stream *s, const char *path, enum record_compression c);
@@ -67,9 +68,13 @@ struct record_writer {
   size_t pending; /* Snappy: plain bytes in `packed` that wait for more */
 };
 shoal_status record_writer_open(struct record_writer *w, const char *path, enum record_compression c);
+/* The same for a file that appears when it is whole; what is there and no file (a pipe) is written to as it is. */
+shoal_status record_writer_open_whole(struct record_writer *w, const char *path, enum record_compression c);
 shoal_status record_write(struct record_writer *w, const void *data, size_t n);
 /* What was written so far reaches the system (a packed stream up to a point where it can be read). */
 shoal_status record_flush(struct record_writer *w);
 shoal_status record_writer_close(struct record_writer *w);
+/* Of a file that was to appear when whole: it does not. */
+void record_writer_abort(struct record_writer *w);
 
 #endif

@@ -162,6 +162,23 @@ def with_captured():
     return fastest(lambda d: d.map(lambda x: x * by + plus), lambda d: d.map(lambda x: plus + by * x))
 
 
+def bad_third(n=12):
+    """The fourth element is an error."""
+    return D.range(n).map(lambda x: tf.debugging.check_numerics(1 / (tf.cast(x, tf.float32) - 3), "bad"))
+
+
+def grouped(d):
+    return d.group_by_window(lambda x: tf.cast(x > 0, tf.int64), lambda _, w: w, window_size=2)
+
+
+def fixed(names, header=0, footer=0):
+    paths = [os.path.join(FOLDER, n) for n in names]
+    for path in paths:
+        with gzip.open(path, "wb") as f:
+            f.write(bytes(range(header + 13 + footer)))
+    return tf.data.FixedLengthRecordDataset(paths, 5, header, footer, compression_type="GZIP")
+
+
 LISTED = [(np.float32(1), np.array([1, 2])), (np.float32(2), np.array([3, 4])), (np.float32(3), np.array([5, 6]))]
 PIPELINES = {
     "rebatch": lambda: over(raw.RebatchDataset, D.range(17).batch(8), vector(), num_replicas=3),
@@ -259,6 +276,19 @@ PIPELINES = {
     "the fastest branch, captured values": with_captured,
     "the fastest branch, of batches": lambda: fastest(lambda d: d.batch(2), lambda d: d.batch(2).map(lambda x: x), ratio=(2, 1)),
     "the fastest branch, no ratio": lambda: fastest(lambda d: d, ratio=(0, 1)),
+    "windows behind an error": lambda: grouped(bad_third()),
+    "windows behind an error, in other windows": lambda: grouped(grouped(bad_third())),
+    "windows behind an error, prefetched": lambda: grouped(bad_third()).prefetch(2),
+    "windows behind an error, mapped in parallel": lambda: grouped(bad_third()).map(lambda x: x + 1, num_parallel_calls=2),
+    "windows behind an error, flat": lambda: grouped(bad_third()).flat_map(D.from_tensors),
+    "windows behind an error, interleaved": lambda: grouped(bad_third()).interleave(D.from_tensors, cycle_length=2),
+    "zipped with an error that is ignored": lambda: D.zip((bad_third(), D.range(12))).ignore_errors(),
+    "zipped behind an error, skipped": lambda: D.zip((D.range(12), bad_third())).skip(2),
+    "shuffled and repeated": lambda: D.range(8).apply(tf.data.experimental.shuffle_and_repeat(3, 3, seed=5)),
+    "shuffled and repeated by one element": lambda: D.range(5).apply(tf.data.experimental.shuffle_and_repeat(1, 2, seed=5)),
+    "shuffled and repeated, all at once": lambda: D.range(5).apply(tf.data.experimental.shuffle_and_repeat(50, 4, seed=6)),
+    "packed records of a length that ends too early": lambda: fixed(["fixed.gz"]),
+    "packed records of a length with a header": lambda: fixed(["fixed_head.gz"], header=2, footer=2),
     "a window that would wrap around": lambda: D.range(5).window(1 << 62, shift=2, stride=3, drop_remainder=False).flat_map(
         lambda w: w.batch(3)),
 }

@@ -102,6 +102,13 @@ def test_make(path):
     e = tf.train.Example.FromString(read(path)[2])
     assert dict(e.features.feature).keys() == {"line"}
     assert e.features.feature["line"].bytes_list.value[:] == [b"last \xff without an end"]
+    before = read(path)
+    command("make", f"--output={path}", lines, path + ".none", code=1)
+    assert read(path) == before  # nothing came of it
+    command("make", f"--output={lines}", lines)
+    assert read(lines) == [b"first", b"", b"last \xff without an end"]
+    p = subprocess.run([SHOAL, "tfrecord", "make", "--output=/dev/stdout", path], stdout=subprocess.PIPE, check=True)
+    assert len(p.stdout) > os.path.getsize(path)  # no file, but a pipe
     empty = path + ".empty"
     open(empty, "wb").close()
     command("make", f"--output={path}", empty)
@@ -158,6 +165,10 @@ def test_damage_in_packed_files(path):
         assert path in command("count", "--skip_corrupt", path, code=1)[1]  # nothing behind can be unpacked
         os.truncate(path, os.path.getsize(path) // 3)
         assert f"{path}: truncated record at" in command("verify", path, code=1)[1]
+        write(path, RECORDS, packing)  # all of them are there, but not the end of the packed stream
+        os.truncate(path, os.path.getsize(path) - 3)
+        assert command("count", path)[0] == f"5 {path}\n"
+        assert f"DATA_LOSS: {path}: the packed stream is cut off" in command("verify", path, code=1)[1]
 
 
 @in_folder

@@ -159,6 +159,12 @@ bool file_is_regular(const char *path) {
   return stat_path(path, &st) && S_ISREG(st.st_mode);
 }
 
+bool file_same(const char *a, const char *b) {
+  struct stat x, y;
+  if (!stat_path(a, &x) || !stat_path(b, &y)) return !strcmp(a, b);
+  return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 void (*file_fault)(const char *what, const char *path);
 
 /* Before every change to the file system. */

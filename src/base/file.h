@@ -33,6 +33,8 @@ shoal_status file_create(const char *path, const void *data, size_t size);
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
 bool file_is_regular(const char *path);
+/* Do two paths name one file, whether it is there or not yet? */
+bool file_same(const char *a, const char *b);
 shoal_status file_size(const char *path, int64_t *size);
 shoal_status file_rename(const char *from, const char *to);
 shoal_status file_remove(const char *path);

@@ -197,6 +197,22 @@ static int refuse(const char *action, const char *why, const char *usage) {
   return EXIT_USAGE;
 }
 
+/* Is it one of the texts? */
+static bool is_read(const char *path, char *const *texts, int n) {
+  for (int i = 0; i < n; i++)
+    if (file_same(path, texts[i])) return file_is_regular(path);
+  return false;
+}
+
+/* What is wrong with the files that are to be written, or NULL. */
+static const char *overwritten(const struct word2vec_settings *s, char *const *texts, int n) {
+  if (s->output && is_read(s->output, texts, n)) return "-output is the text itself";
+  if (s->save_vocab && is_read(s->save_vocab, texts, n)) return "-save-vocab is the text itself";
+  bool same = s->output && s->save_vocab && file_same(s->output, s->save_vocab);
+  return same && (file_is_regular(s->output) || !file_exists(s->output)) ? "-output and -save-vocab are the same file"
+                                                                         : NULL;
+}
+
 static int train_main(int argc, char **argv) {
   struct word2vec_settings s = {.size = 100,
                                 .window = 5,
@@ -259,6 +275,11 @@ static int train_main(int argc, char **argv) {
   if (!s.output && !s.save_vocab && !s.checkpoint_dir)
     return refuse("train", "say -output, --checkpoint_dir or -save-vocab: nothing would be kept", usage);
   char **paths = texts(s.text, argc, argv, &n);
+  const char *wrong = overwritten(&s, paths, n);
+  if (wrong) {
+    free(paths);
+    return refuse("train", wrong, usage);
+  }
   tls_flags_use(&s.task.tls);
   stop_signals_take();
   shoal_status done = run_train(&s, paths, n);

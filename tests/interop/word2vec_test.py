@@ -197,6 +197,9 @@ def test_bad_input(folder):
     assert f"no folder {folder}/nope" in command("train", "-train", text, "-output", f"{folder}/nope/v", code=1)[1]
     assert "--checkpoint_dir: " in command("train", "-train", text, "--checkpoint_dir=/proc/x", code=1)[1]
     assert "-train is missing" in command("train", "-output", out, code=2)[1]
+    for flag in ("-output", "-save-vocab"):
+        assert f"{flag} is the text itself" in command("train", "-train", text, flag, os.path.relpath(text), code=2)[1]
+    assert "are the same file" in command("train", "-train", text, "-output", out, "-save-vocab", out, code=2)[1]
     assert "nothing would be kept" in command("train", "-train", text, code=2)[1]
     assert os.listdir(folder) == ["text"]
 

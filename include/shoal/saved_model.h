@@ -63,8 +63,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_saved_model_run(const shoal_saved_
                                                               int n, const char *const *output_keys,
                                                               shoal_tensor **outputs, int n_outputs);
 
-/* What a signature (NULL: "serving_default") needs, as a graph that stands alone: functions inlined, the variables'
- * values as constants, the rest left out; inputs and outputs have the names they had. For shoal_graph_export(), and
+/* What a signature (NULL: "serving_default") needs, as a graph that stands alone: calls inlined, the variables'
+ * values as constants, datasets with their functions, the rest left out; inputs and outputs have the names they had. For shoal_graph_export(), and
  * for shoal_graph_free() when it is done with. What sets variables, or uses tables, cannot be frozen, and is named. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_saved_model_freeze(const shoal_saved_model *m, const char *signature,
                                                                  shoal_graph **out);

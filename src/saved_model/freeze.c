@@ -1,14 +1,18 @@
 /* A SavedModel frozen: the part of its graph that one signature needs, with the values of its variables as constants
- * and without functions; see shoal/saved_model.h.
+ * and without calls of functions; see shoal/saved_model.h.
  *
  * Calls are inlined first, so that all reads of a variable stand in one graph. A variable's handle may have come there
  * through Identities, branches and loops: wherever it goes, the value goes in its place, and what these pass on is of
- * the value's type. Reads then pass on what they get. */
+ * the value's type. Reads then pass on what they get.
+ *
+ * Functions that an attribute names, as a dataset's do, cannot be inlined: they come along, with those that they name
+ * in turn. What they take they are given, and is looked at there; what they have of their own must be no variable. */
 #include <string.h>
 
 #include "base/given.h"
 #include "graph/builder.h"
 #include "graph/frames.h"
+#include "graph/function.h"
 #include "graph/lower.h"
 #include "graph/prune.h"
 #include "saved_model/model.h"
@@ -171,6 +175,69 @@ static shoal_status read_variables(struct freezing *f) {
   return status_prefix(s, "its variables cannot be read: ");
 }
 
+/* ---- functions that come along ---- */
+
+typedef VEC(struct function_def *) function_list;
+
+/* Nothing, where the name is an op's, or that of one there already. */
+static shoal_status take_function(struct freezing *f, const char *name, function_list *open) {
+  struct function_def *def = graph_function(f->from, name);
+  if (!def || graph_function(f->to, name)) return NULL;
+  vec_push(open, def);
+  return graph_add_function(f->to, function_def_ref(def));
+}
+
+/* (Attributes of functions in attributes are at most ATTR_MAX_DEPTH deep.) */
+static shoal_status take_named(struct freezing *f, const struct named_attr *attrs, size_t n, function_list *open) {
+  for (size_t i = 0; i < n; i++) {
+    const struct attr *a = &attrs[i].value;
+    bool is_list = a->kind == ATTR_LIST;
+    if (!attr_names_function(a)) continue;
+    for (size_t k = 0; k < (is_list ? a->list.n : 1); k++) {
+      const struct func_attr *named = (is_list ? &a->list.at[k] : a)->func;
+      TRY(take_function(f, named->name, open));
+      TRY(take_named(f, named->attrs, (size_t)named->n_attrs, open));
+    }
+  }
+  return NULL;
+}
+
+/* Has it what outlives a call, and is told by its name alone? Anonymous ones and dummies hold what a call puts in. */
+static bool is_own_resource(const struct op *op) {
+  if (op->n_in || str_starts(op->name, "Anonymous") || str_starts(op->name, "Dummy")) return false;
+  for (int i = 0; i < op->n_out; i++)
+    if (op->out[i].is_ref || op->out[i].type == SHOAL_RESOURCE) return true;
+  return false;
+}
+
+static shoal_status take_body(struct freezing *f, const struct shoal_node *user, const struct function_def *def,
+                              function_list *open) {
+  for (int i = 0; i < def->n_nodes; i++) {
+    const struct node_def *d = &def->nodes[i];
+    char *name = mem_strndup(d->op.at, d->op.n);
+    const struct op *op = op_find(name);
+    shoal_status s = op ? NULL : take_function(f, name, open);
+    free(name);
+    TRY(s);
+    if (op && is_own_resource(op))
+      return UNIMPLEMENTED(
+          "{{node %s}} (%s) calls '%s', whose '%.*s' (%s) is a variable, a table or another resource "
+          "that no constant can stand for",
+          user->name, user->op->name, def->name, (int)d->name.n, d->name.at, op->name);
+    TRY(take_named(f, d->attrs.at, d->attrs.n, open));
+  }
+  return NULL;
+}
+
+/* Those that n names, and all that these do. */
+static shoal_status take_functions(struct freezing *f, const struct shoal_node *n) {
+  function_list open = {0};
+  shoal_status s = take_named(f, n->attrs, (size_t)n->n_attrs, &open);
+  while (!s && open.n) s = take_body(f, n, vec_pop(&open), &open);
+  vec_release(&open);
+  return s;
+}
+
 /* ---- the graph without them ---- */
 
 static const struct tensor *value_of(const struct freezing *f, const struct shoal_node *n) {
@@ -291,6 +358,7 @@ static shoal_status add_node(struct freezing *f, struct shoal_node *n) {
   if (hands_on(n)) return add_handing_on(f, n);
   if (takes_handle(f, n)) return add_read_of_value(f, n);
   TRY(check_inputs(n));
+  TRY(take_functions(f, n));
   int n_attrs;
   struct named_attr *attrs = copy_attrs(n, &n_attrs);
   return add_like(f, n, n->op, attrs, n_attrs);

@@ -564,7 +564,9 @@ def frozen(folder, path, feeds, *args):
     graph = v1.GraphDef()
     with open(file, "rb") as f:
         graph.ParseFromString(f.read())
-    assert not graph.library.function and not [n for n in graph.node if n.op.startswith(("Var", "ReadVar", "Restore"))]
+    ops = [n.op for n in graph.node]
+    assert not [op for op in ops if op.startswith(("Var", "ReadVar", "Restore"))]
+    assert not graph.library.function or [op for op in ops if "Dataset" in op]
     with v1.Graph().as_default(), v1.Session() as s:
         tf.import_graph_def(graph, name="")
         return s.run(names["outputs"], {k: v for k, v in zip(names["inputs"], feeds) if v is not None}), graph
@@ -593,6 +595,50 @@ def test_freeze(folder):
     saved_model("freeze", f"--dir={path}", f"--output_graph={folder}/f.pbtxt")
     with open(f"{folder}/f.pbtxt") as f:
         assert text_format.Parse(f.read(), tf.compat.v1.GraphDef()).node
+
+
+class Datasets(tf.Module):
+    """Functions that datasets name: in one another's, in branches, with what they take from outside."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = tf.Variable(2, dtype=tf.int64)
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int64, "n")])
+    def total(self, n):
+        total, scale = tf.constant(0, tf.int64), self.scale.read_value()
+        inner = lambda z: tf.data.Dataset.range(z).map(lambda y: y * scale if y > 1 else y)
+        for e in tf.data.Dataset.range(n).flat_map(inner).filter(lambda y: y != 2).batch(2):
+            total += tf.reduce_sum(e)
+        return {"total": total}
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int64, "n")])
+    def taking(self, n):
+        return {"total": tf.data.Dataset.range(n).map(lambda z: z * self.scale).reduce(n, tf.add)}
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int64, "n")])
+    def owning(self, n):
+        def read(z):
+            own = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name="own")
+            return tf.raw_ops.ReadVariableOp(resource=own, dtype=tf.int64) + z
+        inner = lambda z: tf.data.Dataset.range(z).map(read)
+        return {"total": tf.data.Dataset.range(n).flat_map(inner).reduce(n, tf.add)}
+
+
+@in_folder
+def test_freeze_datasets(folder):
+    """Functions come along, and no others; one that has a variable, or takes one, is an error that names who calls it."""
+    model, path = Datasets(), os.path.join(folder, "datasets")
+    tf.saved_model.save(model, path, signatures={k: getattr(model, k) for k in ("total", "taking", "owning")})
+    for n in 0, 7:
+        (total,), graph = frozen(folder, path, [n], "--signature_def=total")
+        assert total == model.total(n)["total"], total
+        names = [f.signature.name for f in graph.library.function]
+        assert len(names) >= 3 and not [n for n in names if "total" in n or "signature" in n], names
+    for key, said, code in ("taking", "(MapDataset) does more", 2), ("owning", "(VarHandleOp) is a variable", 1):
+        error = saved_model("freeze", f"--dir={path}", f"--output_graph={folder}/no.pb", f"--signature_def={key}",
+                            code=code)
+        assert said in error and "{{node " in error and not os.path.exists(f"{folder}/no.pb"), error
 
 
 @in_folder

@@ -1,5 +1,4 @@
 /* `shoal saved_model show`: what saved_model_cli shows, line by line. */
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,12 +8,13 @@
 #include "saved_model/meta.h"
 #include "saved_model/outline.h"
 #include "saved_model/structured.h"
-#include "tensor/dtype.h"
+#include "serving/data_type.h"
 
 static void print_dtype(int indent, shoal_dtype t) {
-  printf("%*sdtype: DT_", indent, "");
-  for (const char *c = t ? dtype_tf_name((int)t) : "invalid"; c && *c; c++) putchar(toupper((unsigned char)*c));
-  putchar('\n');
+  struct text name = {0};
+  data_type_print((int)t, &name);
+  printf("%*sdtype: %s\n", indent, "", text_cstr(&name));
+  text_release(&name);
 }
 
 static void print_value(int indent, const char *what, const shoal_signature_value *v) {

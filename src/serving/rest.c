@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "proto/serving.wire.h"
 #include "rpc/loop.h"
+#include "serving/data_type.h"
 #include "serving/json_examples.h"
 #include "serving/json_tensor.h"
 #include "serving/requests.h"
@@ -200,9 +201,8 @@ static shoal_status status(const struct rest *rest, const struct model_spec *spe
 static void write_tensor_info(struct text *out, const shoal_signature_value *v) {
   text_adds(out, "     ");
   json_write_string(out, v->key, strlen(v->key));
-  text_adds(out, ": {\n      \"dtype\": \"DT_");
-  for (const char *c = dtype_tf_name((int)v->dtype); c && *c; c++)
-    text_addc(out, (char)(*c >= 'a' && *c <= 'z' ? *c - 32 : *c));
+  text_adds(out, ": {\n      \"dtype\": \"");
+  data_type_print((int)v->dtype, out);
   text_adds(out, "\",\n      \"tensor_shape\": {\n       \"dim\": [");
   for (int i = 0; i < v->rank; i++)
     text_addf(out, "%s\n        {\n         \"size\": \"%" PRId64 "\",\n         \"name\": \"\"\n        }",

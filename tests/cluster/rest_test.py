@@ -455,6 +455,21 @@ def test_status_metadata_metrics(folder):
 
 
 @in_folder
+def test_metadata_of_an_init_op(folder):
+    """An op has no type: what clients parse says so with a word of DataType's."""
+    from google.protobuf import json_format
+    from tensorflow_serving.apis import get_model_metadata_pb2
+    m = Several()
+    tf.saved_model.save(m, os.path.join(folder, "1"), signatures=m.run)
+    with serve(folder) as s:
+        told = ask(s.rest, "GET", "/v1/models/default/metadata")[1]["metadata"]["signature_def"]
+    sigs = json_format.ParseDict(told, get_model_metadata_pb2.SignatureDefMap()).signature_def
+    assert sigs["serving_default"].inputs["d"].dtype == tf.float64.as_datatype_enum
+    init = told["signature_def"]["__saved_model_init_op"]["outputs"]["__saved_model_init_op"]
+    assert init["dtype"] == "DT_INVALID", init
+
+
+@in_folder
 def test_classify_and_regress(folder):
     examples_model(folder)
     with serve(folder, "--max_held_bytes=1000000000") as s:

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/given.h"
 #include "base/mem.h"
 #include "base/vec.h"
@@ -467,14 +468,21 @@ static shoal_status add_ops(const shoal_op_library *library) {
   return e;
 }
 
+/* What the loader says where a file is no library may be the same as where there is none. */
+static shoal_status open_library(const char *path, void **handle) {
+  char *here = mem_printf("%s%s", strchr(path, '/') ? "" : "./", path); /* a file, not a name in the loader's path */
+  *handle = dlopen(here, RTLD_NOW | RTLD_LOCAL);
+  shoal_code code = *handle ? SHOAL_OK : file_exists(here) ? SHOAL_INVALID_ARGUMENT : SHOAL_NOT_FOUND;
+  free(here);
+  return code == SHOAL_OK ? NULL : STATUS(code, "op library %s: %s", path, dlerror());
+}
+
 shoal_status shoal_load_ops(const char *path) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   static VEC(void *) loaded; /* lock: what is here stays */
   if (!path) return INVALID("op library: its path is NULL");
-  char *here = mem_printf("%s%s", strchr(path, '/') ? "" : "./", path); /* a file, not a name in the loader's path */
-  void *handle = dlopen(here, RTLD_NOW | RTLD_LOCAL);
-  free(here);
-  if (!handle) return NOT_FOUND("op library %s: %s", path, dlerror());
+  void *handle;
+  TRY(open_library(path, &handle));
   const shoal_op_library *library = dlsym(handle, "shoal_op_library_");
   pthread_mutex_lock(&lock);
   bool again = false;

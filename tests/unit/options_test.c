@@ -391,6 +391,8 @@ static void another_copy(void **state) {
   strcat(path, "/ops/own_op.so");
   ASSERT_FAILS(shoal_load_ops(path), SHOAL_FAILED_PRECONDITION, "another copy of libshoal");
   ASSERT_FAILS(shoal_load_ops("/nowhere/ops.so"), SHOAL_NOT_FOUND, "op library /nowhere/ops.so");
+  ASSERT_FAILS(shoal_load_ops("/etc/passwd"), SHOAL_INVALID_ARGUMENT, "op library /etc/passwd");
+  ASSERT_FAILS(shoal_load_ops("/tmp"), SHOAL_INVALID_ARGUMENT, "op library /tmp");
 }
 
 /* What a callback of the program's returns. */

@@ -19,11 +19,12 @@ static const shoal_out none;
 
 /* ---- bodies ---- */
 
+/* Of the two halves of DNN_LINEAR, those that have columns. */
 static bool has_linear(const struct canned *c) {
-  return c->kind == SHOAL_CANNED_LINEAR || c->kind == SHOAL_CANNED_DNN_LINEAR;
+  return c->kind == SHOAL_CANNED_LINEAR || (c->kind == SHOAL_CANNED_DNN_LINEAR && c->n_linear);
 }
 static bool has_dnn(const struct canned *c) {
-  return c->kind == SHOAL_CANNED_DNN || c->kind == SHOAL_CANNED_DNN_LINEAR;
+  return c->kind == SHOAL_CANNED_DNN || (c->kind == SHOAL_CANNED_DNN_LINEAR && c->n_dnn);
 }
 
 /* Tables of 64 MiB and more are shared out to parameter servers. */
@@ -154,29 +155,39 @@ static shoal_op *apply_to(struct shoal_graph *g, shoal_optimizer optimizer, cons
   return op;
 }
 
-static shoal_op *train_both(const struct canned *c, struct shoal_graph *g, shoal_out loss) {
-  int n = shoal_variables(g, true, NULL, 0);
+/* Adds 1 to the step after the ops. */
+static shoal_op *count_step(struct shoal_graph *g, shoal_var step, shoal_op *const *after, int n) {
+  graph_push_control(g, after, n);
+  graph_push_colocation(g, step.handle.node);
+  shoal_op *counted = variable_update_op(g, "AssignAdd", step.handle, build_const_int(g, SHOAL_INT64, 1));
+  graph_pop_colocation(g);
+  graph_pop_control(g);
+  return counted;
+}
+
+/* Each half that is there by its optimizer. The first counts the steps where it is one of Keras', as in TensorFlow. */
+static shoal_op *train_halves(const struct canned *c, struct shoal_graph *g, shoal_out loss) {
+  const struct {
+    bool is;
+    const char *scope;
+    shoal_optimizer optimizer;
+  } halves[2] = {{has_dnn(c), "dnn/", c->dnn_optimizer}, {has_linear(c), "linear/", c->linear_optimizer}};
+  int n = shoal_variables(g, true, NULL, 0), done = 0;
   shoal_var *vars = mem_zalloc((size_t)n + 1, sizeof *vars);
   shoal_gradient *grads = mem_zalloc((size_t)n + 1, sizeof *grads);
   shoal_compute_gradients(g, loss, vars, grads, n);
-  shoal_op *both[2] = {0}, *counted = NULL;
+  shoal_op *ops[2] = {0}, *trained = NULL;
   shoal_var step = shoal_global_step(g);
-  bool counts = optimizer_is_keras(&c->dnn_optimizer); /* the network's optimizer counts by it, as in TensorFlow */
-  if (!graph_error(g)) {
-    both[0] = apply_to(g, c->dnn_optimizer, "dnn/", vars, grads, n, counts ? step : (shoal_var){0});
-    both[1] = apply_to(g, c->linear_optimizer, "linear/", vars, grads, n, (shoal_var){0});
+  bool counts = optimizer_is_keras(&halves[!has_dnn(c)].optimizer);
+  for (int i = 0; i < 2 && !graph_error(g); i++) {
+    if (!halves[i].is) continue;
+    shoal_var counter = counts && !done ? step : (shoal_var){0};
+    ops[done++] = apply_to(g, halves[i].optimizer, halves[i].scope, vars, grads, n, counter);
   }
-  if (!graph_error(g) && counts) counted = shoal_group(g, both, 2, NULL);
-  else if (!graph_error(g)) {
-    graph_push_control(g, both, 2);
-    graph_push_colocation(g, step.handle.node);
-    counted = variable_update_op(g, "AssignAdd", step.handle, build_const_int(g, SHOAL_INT64, 1));
-    graph_pop_colocation(g);
-    graph_pop_control(g);
-  }
+  if (!graph_error(g)) trained = counts ? shoal_group(g, ops, done, NULL) : count_step(g, step, ops, done);
   free(vars);
   free(grads);
-  return counted;
+  return trained;
 }
 
 static void model(shoal_graph *g, shoal_mode mode, const shoal_inputs *in, shoal_estimator_spec *spec, void *arg) {
@@ -186,7 +197,7 @@ static void model(shoal_graph *g, shoal_mode mode, const shoal_inputs *in, shoal
   head_apply(c, g, mode, in, logits, spec);
   if (mode != SHOAL_MODE_TRAIN || graph_error(g)) return;
   if (c->kind == SHOAL_CANNED_DNN_LINEAR) {
-    shoal_spec_train(spec, train_both(c, g, spec->loss));
+    shoal_spec_train(spec, train_halves(c, g, spec->loss));
     return;
   }
   shoal_optimizer o = c->kind == SHOAL_CANNED_DNN ? c->dnn_optimizer : c->linear_optimizer;
@@ -211,23 +222,30 @@ static void *copied(const void *from, size_t n, size_t size) {
   return to;
 }
 
-static shoal_status check_columns(const char *what, const shoal_column *const *columns, int n) {
-  TRY(given_array("shoal_canned_new", what, columns, n));
-  if (!n) return INVALID("shoal_canned_new: there are no %s", what);
+static shoal_status check_dnn(const shoal_canned_options *o) {
+  TRY(given_array("shoal_canned_new", "hidden_units", o->hidden_units, o->n_hidden_units));
+  for (int i = 0; i < o->n_hidden_units; i++)
+    if (o->hidden_units[i] < 1)
+      return INVALID("shoal_canned_new: hidden_units[%d] is %lld", i, (long long)o->hidden_units[i]);
+  return NULL;
+}
+
+/* That the kind has the columns that it is made of. */
+static shoal_status check_columns(shoal_canned kind, const shoal_canned_options *o) {
+  TRY(given_array("shoal_canned_new", "linear_columns", o->linear_columns, o->n_linear_columns));
+  TRY(given_array("shoal_canned_new", "dnn_columns", o->dnn_columns, o->n_dnn_columns));
+  if (kind == SHOAL_CANNED_DNN_LINEAR && !o->n_linear_columns && !o->n_dnn_columns)
+    return INVALID("shoal_canned_new: there are neither linear_columns nor dnn_columns");
+  if (kind == SHOAL_CANNED_LINEAR && !o->n_linear_columns)
+    return INVALID("shoal_canned_new: there are no linear_columns");
+  if (kind == SHOAL_CANNED_DNN && !o->n_dnn_columns) return INVALID("shoal_canned_new: there are no dnn_columns");
   return NULL;
 }
 
 static shoal_status check(shoal_canned kind, const shoal_canned_options *o) {
   if ((int)kind < 0 || kind > SHOAL_CANNED_BASELINE) return INVALID("shoal_canned_new: kind %d", (int)kind);
-  if (kind == SHOAL_CANNED_LINEAR || kind == SHOAL_CANNED_DNN_LINEAR)
-    TRY(check_columns("linear_columns", o->linear_columns, o->n_linear_columns));
-  if (kind == SHOAL_CANNED_DNN || kind == SHOAL_CANNED_DNN_LINEAR) {
-    TRY(check_columns("dnn_columns", o->dnn_columns, o->n_dnn_columns));
-    TRY(given_array("shoal_canned_new", "hidden_units", o->hidden_units, o->n_hidden_units));
-    for (int i = 0; i < o->n_hidden_units; i++)
-      if (o->hidden_units[i] < 1)
-        return INVALID("shoal_canned_new: hidden_units[%d] is %lld", i, (long long)o->hidden_units[i]);
-  }
+  TRY(check_columns(kind, o));
+  if (kind == SHOAL_CANNED_DNN || kind == SHOAL_CANNED_DNN_LINEAR) TRY(check_dnn(o));
   if (o->classes < 0 || o->classes == 1 || o->classes > INT32_MAX || o->label_dimension < 0 ||
       (o->classes && o->label_dimension > 1))
     return INVALID(

@@ -22,6 +22,10 @@ def make(kind, **given):
     if kind == "both":
         return est.DNNLinearCombinedClassifier(linear_feature_columns=wide, dnn_feature_columns=deep, dnn_hidden_units=[5, 4],
                                                **given)
+    if kind == "both_wide":
+        return est.DNNLinearCombinedClassifier(linear_feature_columns=wide, **given)
+    if kind == "both_deep":
+        return est.DNNLinearCombinedClassifier(dnn_feature_columns=deep, dnn_hidden_units=[5, 4], **given)
     if kind == "linear":
         return est.LinearRegressor(wide + [age], **given)
     if kind == "linear_two":

@@ -185,7 +185,8 @@ def test_mistakes():
     wide, deep = our_columns(c)
     with tempfile.TemporaryDirectory() as d:
         refused("there are no linear_columns", lambda: Canned(LINEAR, d))
-        refused("there are no dnn_columns", lambda: Canned(DNN_LINEAR, d, wide))
+        refused("there are no dnn_columns", lambda: Canned(DNN, d, wide))
+        refused("neither linear_columns nor dnn_columns", lambda: Canned(DNN_LINEAR, d, hidden=[4]))
         refused("1 classes", lambda: Canned(LINEAR, d, wide, classes=1))
         refused("linear_combiner is \"average\"", lambda: Canned(LINEAR, d, wide, linear_combiner="average"))
         refused("model_dir", lambda: Canned(LINEAR, None, wide))

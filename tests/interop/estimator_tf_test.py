@@ -94,6 +94,18 @@ def test_wide_and_deep():
               lambda d: Canned(DNN_LINEAR, d, *ours, hidden=[5, 4], classes=2), TWO)
 
 
+def test_wide_or_deep():
+    """One half of the two: the other has no variables, no slots, and no optimizer that counts."""
+    wide, deep = tf_columns()
+    c = Columns()
+    ours = our_columns(c)
+    both_ways(lambda d: est.DNNLinearCombinedClassifier(model_dir=d, linear_feature_columns=wide, config=quiet(d)),
+              lambda d: Canned(DNN_LINEAR, d, ours[0], classes=2), TWO)
+    both_ways(lambda d: est.DNNLinearCombinedRegressor(model_dir=d, dnn_feature_columns=deep, dnn_hidden_units=[5, 4],
+                                                       config=quiet(d)),
+              lambda d: Canned(DNN_LINEAR, d, dnn=ours[1], hidden=[5, 4]), REAL)
+
+
 def test_linear_regressor():
     wide, _ = tf_columns()
     c = Columns()
@@ -167,6 +179,13 @@ def second_both_ways(make_ours, kind, labels, optimizer=None):
 def test_second_wide_and_deep():
     c = Columns()
     second_both_ways(lambda d: Canned(DNN_LINEAR, d, *our_columns(c), hidden=[5, 4], classes=2, keras=True), "both", "TWO")
+
+
+def test_second_wide_or_deep():
+    c = Columns()
+    ours = our_columns(c)
+    second_both_ways(lambda d: Canned(DNN_LINEAR, d, ours[0], classes=2, keras=True), "both_wide", "TWO")
+    second_both_ways(lambda d: Canned(DNN_LINEAR, d, dnn=ours[1], hidden=[5, 4], classes=2, keras=True), "both_deep", "TWO")
 
 
 def test_second_linear_regressor():

@@ -112,6 +112,8 @@ bool early_stopped(const char *prefix);
 
 /* ---- training, evaluation, exports by others ---- */
 
+/* func: the call that the spec was given to. */
+shoal_status eval_spec_check_steps(const shoal_eval_spec *spec, const char *func);
 shoal_status estimator_evaluate(struct shoal_estimator *e, const shoal_eval_spec *spec, const char *checkpoint,
                                 struct shoal_results **results, char **evaluated);
 /* extra: a hook more, taken over; NULL: none. */

@@ -41,6 +41,12 @@ static void leave(struct built *b, shoal_session *session, struct scaffold *scaf
 
 /* ---- evaluation ---- */
 
+shoal_status eval_spec_check_steps(const shoal_eval_spec *spec, const char *func) {
+  if (spec->steps >= 0) return NULL;
+  return INVALID("%s: steps of the evaluation must be > 0, or 0 for all of the input; given: %lld", func,
+                 (long long)spec->steps);
+}
+
 /* Steps to the end of the input, or to the last one wanted. */
 static shoal_status run_batches(shoal_session *session, const shoal_op *update, int64_t steps, int64_t *done) {
   for (*done = 0; !steps || *done < steps; ++*done) {
@@ -112,6 +118,7 @@ shoal_status shoal_estimator_evaluate(shoal_estimator *e, const shoal_eval_spec 
   shoal_eval_spec spec = {0};
   TRY(OPTIONS_TAKE(shoal_eval_spec, exporter_size, &spec, given));
   if (!spec.input) return INVALID("%s: there is no input function", __func__);
+  TRY(eval_spec_check_steps(&spec, __func__));
   return estimator_evaluate(e, &spec, spec.checkpoint, results, NULL);
 }
 

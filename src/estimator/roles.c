@@ -176,6 +176,7 @@ static shoal_status check_specs(shoal_train_spec *train, const shoal_train_spec 
   if (!train->input || !v->spec.input)
     return INVALID("shoal_train_and_evaluate: there is no input function for the %s",
                    train->input ? "evaluation" : "training");
+  TRY(eval_spec_check_steps(&v->spec, "shoal_train_and_evaluate"));
   if (train->steps || train->max_steps < 0)
     return INVALID("shoal_train_and_evaluate: training ends at max_steps; steps is for shoal_estimator_train");
   if (!train->max_steps && !train->early_stopping && !strcmp(estimator_job(v->e), "evaluator"))

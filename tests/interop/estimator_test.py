@@ -201,6 +201,9 @@ def test_mistakes():
         refused("one of them", lambda: o.train(table(FEATURES, TWO), steps=1, max_steps=1))
         o.train(table(FEATURES, TWO), max_steps=2)
         refused("is empty", lambda: o.evaluate(table({k: v[:0] for k, v in FEATURES.items()}, TWO[:0])))
+        refused("steps of the evaluation must be > 0", lambda: o.evaluate(table(FEATURES, TWO), steps=-1))
+        refused("steps of the evaluation must be > 0",
+                lambda: o.train_and_evaluate(table(FEATURES, TWO), table(FEATURES, TWO), max_steps=4, steps=-1))
         refused("wants strings", lambda: o.evaluate(table({**FEATURES, "job": FEATURES["age"]}, TWO)))
         refused("/nothing", lambda: linear(f"{d}/x", config={"warm_start": f"{d}/nothing"}).train(table(FEATURES, TWO)), None)
         refused("but TF_CONFIG says", lambda: linear(d, config={"tf_config": '{"model_dir": "/other"}'}))

@@ -231,12 +231,40 @@ shoal_status model_signature(const shoal_saved_model *m, const char *key, const 
                    meant ? meant : "", meant ? "'?" : "");
 }
 
+/* The value that stands for a tensor; NULL: it is to be computed. */
+static shoal_tensor *fed_as(const char *tensor, const char *const *names, shoal_tensor *const *values, int n) {
+  for (int i = 0; i < n; i++)
+    if (!strcmp(names[i], tensor)) return values[i];
+  return NULL;
+}
+
+/* An output may be an input of its signature: sessions do not fetch what is fed, so it is answered from there. */
+static shoal_status run_step(const shoal_saved_model *m, const shoal_run_options *options, const char *const *names,
+                             shoal_tensor *const *values, int n, const char *const *wanted, shoal_tensor **outputs,
+                             int n_outputs) {
+  const char **fetched = mem_zalloc((size_t)n_outputs + 1, sizeof *fetched);
+  shoal_tensor **got = mem_zalloc((size_t)n_outputs + 1, sizeof(shoal_tensor *));
+  shoal_status e = NULL;
+  int n_fetched = 0;
+  for (int i = 0; i < n_outputs; i++)
+    if (!fed_as(wanted[i], names, values, n)) fetched[n_fetched++] = wanted[i];
+  if (n_fetched || !n_outputs)
+    e = shoal_session_run(m->session, options, names, values, n, fetched, got, n_fetched, NULL, 0, NULL);
+  for (int i = 0, k = 0; i < n_outputs; i++) {
+    shoal_tensor *fed = fed_as(wanted[i], names, values, n);
+    outputs[i] = e ? NULL : fed ? shoal_tensor_ref(fed) : got[k++];
+  }
+  free((void *)fetched);
+  free((void *)got);
+  return e;
+}
+
 static shoal_status ask_given(const shoal_saved_model *m, const shoal_signature *s, const shoal_run_options *options,
                               const char *const *keys, shoal_tensor *const *values, int n,
                               const char *const *output_keys, shoal_tensor **outputs, int n_outputs) {
   const char **names = mem_zalloc((size_t)n + (size_t)n_outputs + 1, sizeof *names);
   shoal_status e = look_up(m->graph, s, keys, values, n, output_keys, n_outputs, names);
-  if (!e) e = shoal_session_run(m->session, options, names, values, n, names + n, outputs, n_outputs, NULL, 0, NULL);
+  if (!e) e = run_step(m, options, names, values, n, names + n, outputs, n_outputs);
   free((void *)names);
   return e;
 }

@@ -175,6 +175,27 @@ def test_inputs_with_defaults(folder):
 
 
 @in_folder
+def test_outputs_that_are_inputs(folder):
+    """Answered with what is given, or left out: alone, beside what is computed, frozen."""
+    v1, path = tf.compat.v1, os.path.join(folder, "model")
+    with tf.Graph().as_default(), v1.Session() as session:
+        x, by = v1.placeholder(tf.float32, [None], "x"), v1.placeholder_with_default([3.0], [1], "by")
+        builder = v1.saved_model.Builder(path)
+        signature = v1.saved_model.predict_signature_def
+        builder.add_meta_graph_and_variables(session, ["serve"], {
+            "alone": signature({"x": x}, {"x": x}),
+            "beside": signature({"x": x, "by": by}, {"a": x, "y": x * by, "by": by, "again": x})})
+        builder.save()
+    for key, given in ("alone", "x=[1]"), ("beside", "x=[1, 2];by=[4]"):
+        ask = ["run", "--dir", path, "--tag_set", "serve", "--signature_def", key, "--input_exprs", given]
+        assert saved_model(*ask) == theirs(*ask), key
+    assert "[3.]" in saved_model(*ask[:-1], "x=[1]")
+    assert "is of shape" in saved_model(*ask[:-2], "--input_exprs=x=[[1.]]", code=2)
+    values, _ = frozen(folder, path, [[2.0], [1.0]], "--signature_def=beside")
+    assert [v.tolist() for v in values] == [[1.0], [1.0], [2.0], [2.0]]
+
+
+@in_folder
 def test_an_asset_twice(folder):
     """As a graph has it whose author adds a table's file to the collection, where the table has put it already."""
     v1, path = tf.compat.v1, os.path.join(folder, "model")

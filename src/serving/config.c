@@ -1,9 +1,11 @@
 /* Reading configurations of models; see config.h. There is one reader, of messages: text becomes a message first. */
 #include "serving/config.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/strmap.h"
 #include "graph/text_format.h"
 #include "proto/proto_check.h"
@@ -91,20 +93,38 @@ static struct model_config *add_model(struct models_config *c, const char *name,
   return &vec_last(&c->models);
 }
 
+/* One of the two says it, as TensorFlow Serving has it; model_type is the older. */
+static shoal_status check_platform(uint64_t type, const char *platform) {
+  if (type && *platform) return INVALID("model_type (deprecated) and model_platform are both set");
+  if (type && type != ModelType_TENSORFLOW) return INVALID("model_type is not TENSORFLOW");
+  if (*platform && strcmp(platform, "tensorflow")) return INVALID("model_platform is not \"tensorflow\"");
+  return NULL;
+}
+
+/* Of any configuration: whoever may reload them does not fill the log. */
+static void warn_of_logging(void) {
+  static atomic_flag told = ATOMIC_FLAG_INIT;
+  if (!atomic_flag_test_and_set(&told)) LOGW("logging_config of models is left aside: requests are not logged");
+}
+
 static shoal_status read_fields(struct model_config *m, struct wire w) {
   struct wire_field f;
   enum wire_step step;
-  while ((step = wire_next(&w, &f)) == WIRE_FIELD) switch (f.tag) {
+  uint64_t type = 0;
+  char *platform = mem_strdup("");
+  shoal_status s = NULL;
+  while (!s && (step = wire_next(&w, &f)) == WIRE_FIELD) switch (f.tag) {
       case ModelConfig_name: set_text(&m->name, &f); break;
       case ModelConfig_base_path: set_text(&m->base_path, &f); break;
-      case ModelConfig_model_version_policy: TRY(read_policy(m, wire_inside(&f))); break;
-      case ModelConfig_version_labels: TRY(read_label(m, wire_inside(&f))); break;
-      case ModelConfig_model_platform:
-        if (f.size && (f.size != 10 || memcmp(f.data, "tensorflow", 10)))
-          return INVALID("model_platform is not \"tensorflow\"");
-        break;
+      case ModelConfig_model_version_policy: s = read_policy(m, wire_inside(&f)); break;
+      case ModelConfig_version_labels: s = read_label(m, wire_inside(&f)); break;
+      case ModelConfig_model_type: type = f.value; break;
+      case ModelConfig_model_platform: set_text(&platform, &f); break;
+      case ModelConfig_logging_config: warn_of_logging(); break;
     }
-  return step == WIRE_BROKEN ? damaged() : NULL;
+  if (!s) s = step == WIRE_BROKEN ? damaged() : check_platform(type, platform);
+  free(platform);
+  return s;
 }
 
 static shoal_status check_model(const struct model_config *m, struct strmap *names) {

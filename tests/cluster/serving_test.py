@@ -272,6 +272,40 @@ def test_many_versions_that_cannot_be_loaded(folder):
 
 
 @in_folder
+def test_all_fields_of_a_model(folder):
+    """A file that TensorFlow Serving takes is taken: what is not done is told of once."""
+    from google.protobuf import text_format
+    from tensorflow_serving.apis import model_management_pb2
+    half_plus(folder, 1)
+    text = "model_config_list {" + "".join(f"""
+  config {{ name: "{name}" base_path: "{folder}" {platform}
+            logging_config {{ log_collector_config {{ type: "file" filename_prefix: "{folder}/log" }}
+                              sampling_config {{ sampling_rate: 0.5 attributes: 1 }} }} }}"""
+        for name, platform in (("a", "model_type: TENSORFLOW"), ("b", 'model_platform: "tensorflow"'))) + "}"
+    config = os.path.join(folder, "models.config")
+    with open(config, "w") as f:
+        f.write(text)
+    with Server(f"--model_config_file={config}") as s:
+        c = Client(s.port)
+        for name in "ab":
+            assert c.states(name=name) == {1: "AVAILABLE"}
+
+        def reload(text):
+            r = model_management_pb2.ReloadConfigRequest()
+            text_format.Parse(text, r.config)
+            return c.model.HandleReloadConfigRequest(r, timeout=cluster.PATIENCE)
+
+        assert reload(text).status.error_code == 0
+        assert s.said().count("logging_config of models is left aside") == 1, s.said()
+        for fields, words in (("model_type: OTHER", "model_type is not TENSORFLOW"),
+                              ('model_type: TENSORFLOW model_platform: "tensorflow"', "are both set"),
+                              ('model_platform: "other"', 'model_platform is not "tensorflow"')):
+            fails(lambda: reload(f'model_config_list {{ config {{ name: "a" base_path: "{folder}" {fields} }} }}'),
+                  grpc.StatusCode.INVALID_ARGUMENT, words)
+        fails(lambda: reload("custom_model_config { }"), grpc.StatusCode.INVALID_ARGUMENT, "no model_config_list")
+
+
+@in_folder
 def test_several_models_and_labels(folder):
     from google.protobuf import text_format
     from tensorflow_serving.apis import model_management_pb2

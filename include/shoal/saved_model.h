@@ -100,7 +100,7 @@ typedef struct shoal_export_options {
   int n_assets;
   size_t asset_size;       /* likewise */
   const shoal_op *main_op; /* run when the model is loaded, behind the variables: what initializes tables */
-  shoal_saver *saver;      /* of the variables to save; NULL: all of the graph, to which a saver is then added */
+  shoal_saver *saver;      /* of the variables to save; NULL: all of the graph, to which a saver is then added, if any */
 } shoal_export_options;
 
 /* Writes a SavedModel with the variables' values of a session as the folder DIR, which must not be there yet, or be

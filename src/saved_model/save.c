@@ -1,7 +1,10 @@
 /* Writing SavedModels; see shoal/saved_model.h.
  *
  * All is written into a folder beside, DIR.tempstate..., which gets its name at the end: who watches for new versions
- * of a model finds whole ones alone. */
+ * of a model finds whole ones alone.
+ *
+ * Where there are no variables there is no saver, and as one of version 1 no checkpoint. Objects need one all the same,
+ * in which they are found; loaders of version 1 that see it ask for it to be restored, by an op that does nothing. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +16,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "checkpoint/bundle.h"
+#include "graph/builder.h"
 #include "graph/given.h"
 #include "proto/meta_graph.wire.h"
 #include "saved_model/meta.h"
@@ -31,8 +35,8 @@ struct export {
   shoal_export_asset *assets;
   char **asset_names; /* of their copies */
   const char *dir;
-  char *temporary; /* the folder that becomes dir */
-  shoal_saver *saver, *made;
+  char *temporary;               /* the folder that becomes dir */
+  shoal_saver *saver, *made;     /* saver NULL: there is nothing to save */
   struct shoal_graph *functions; /* the graph with signatures as functions, where it has objects; else NULL */
   struct object_result objects;
 };
@@ -107,14 +111,33 @@ static void put_tags(struct text *t, const char *tags) {
   wire_end(t, info);
 }
 
+/* With objects, and without variables. */
+static shoal_status put_restoring_nothing(struct shoal_graph *g, struct text *out) {
+  struct meta_saver none = {0};
+  graph_push_scope(g, "save");
+  none.filename = shoal_placeholder(g, SHOAL_STRING, SHOAL_SCALAR, "prefix");
+  none.save = build_op1(g, "Identity", none.filename);
+  none.restore = shoal_group(g, NULL, 0, "restore_all");
+  graph_pop_scope(g);
+  if (graph_error(g)) return status_copy(graph_error(g));
+  return meta_graph_encode(g, &none, out);
+}
+
+static shoal_status put_meta_graph(const struct export *e, struct text *out) {
+  const struct text *meta;
+  if (e->functions)
+    return e->saver ? saver_meta_graph_of(e->saver, e->functions, out) : put_restoring_nothing(e->functions, out);
+  if (!e->saver) return meta_graph_encode(e->graph, NULL, out);
+  TRY(saver_meta_graph(e->saver, &meta));
+  text_add(out, meta->at, meta->n);
+  return NULL;
+}
+
 static shoal_status encode(const struct export *e, struct text *out) {
-  const struct text *meta = NULL;
-  if (!e->functions) TRY(saver_meta_graph(e->saver, &meta));
   put_SavedModel_saved_model_schema_version(out, SCHEMA_VERSION);
   size_t at = begin_SavedModel_meta_graphs(out);
   put_tags(out, e->o.tags ? e->o.tags : "serve");
-  if (meta) text_add(out, meta->at, meta->n);
-  else TRY(saver_meta_graph_of(e->saver, e->functions, out));
+  TRY(put_meta_graph(e, out));
   for (int i = 0; i < e->o.n_signatures; i++) put_signature(out, &e->signatures[i]);
   for (int i = 0; i < e->o.n_assets; i++) put_asset(out, &e->assets[i], e->asset_names[i]);
   if (e->o.main_op) put_main_op(out, shoal_op_name(e->o.main_op));
@@ -270,7 +293,8 @@ static shoal_status write_joined(const struct export *e, const char *prefix) {
 static shoal_status write_variables(const struct export *e) {
   char *prefix = mem_printf("%s/variables/variables", e->temporary), *dir = path_directory(prefix);
   shoal_status s = directory_make(dir);
-  if (!s) s = e->functions ? write_joined(e, prefix) : saver_write(e->saver, e->session, prefix);
+  if (!s && e->saver) s = e->functions ? write_joined(e, prefix) : saver_write(e->saver, e->session, prefix);
+  else if (!s && e->functions) s = write_objects(e, prefix);
   free(prefix);
   free(dir);
   return s;
@@ -310,20 +334,40 @@ static shoal_status take_options(struct export *e, const shoal_export_options *o
   return check_folder(e->dir);
 }
 
-/* A saver of all variables becomes a part of the graph where none is given. */
+/* Of a graph from elsewhere, which has a variable without the nodes that one made here is known by: its value would be
+ * lost without a word. */
+static shoal_status check_no_variables(struct shoal_graph *g) {
+  int n = shoal_local_variables(g, NULL, 0);
+  shoal_var *local = mem_zalloc((size_t)n + 1, sizeof *local);
+  const struct shoal_node *unknown = NULL;
+  shoal_local_variables(g, local, n);
+  for (size_t i = 0; i < g->nodes.n && !unknown; i++) {
+    const struct shoal_node *v = g->nodes.at[i];
+    if (!v || !(op_is(v->op, "VarHandleOp") || op_is(v->op, "VariableV2") || op_is(v->op, "Variable"))) continue;
+    unknown = v;
+    for (int k = 0; k < n; k++)
+      if (local[k].handle.node == v) unknown = NULL;
+  }
+  free(local);
+  return unknown ? INVALID("{{node %s}} is a variable that was not made here: give a saver of it", unknown->name)
+                 : NULL;
+}
+
+/* A saver of all variables becomes a part of the graph where none is given and there are some. */
 static shoal_status find_saver(struct export *e) {
   e->saver = e->o.saver;
   if (e->saver) return NULL;
-  e->saver = e->made = shoal_saver_new(e->graph, NULL);
+  bool any = shoal_variables(e->graph, false, NULL, 0) > 0;
+  if (any) e->saver = e->made = shoal_saver_new(e->graph, NULL);
   if (shoal_graph_error(e->graph)) return status_copy(shoal_graph_error(e->graph));
-  return shoal_session_extend(e->session, e->graph);
+  return any ? shoal_session_extend(e->session, e->graph) : check_no_variables(e->graph);
 }
 
 static shoal_status make_objects(struct export *e) {
-  const struct saver_nodes *saved = saver_nodes_of(e->saver);
+  const struct saver_nodes *saved = e->saver ? saver_nodes_of(e->saver) : NULL;
   struct object_source from = {.graph = e->graph,
-                               .values = saved->values,
-                               .n_values = saved->n_values,
+                               .values = saved ? saved->values : NULL,
+                               .n_values = saved ? saved->n_values : 0,
                                .signatures = e->signatures,
                                .n_signatures = e->o.n_signatures,
                                .assets = e->assets,

@@ -123,7 +123,7 @@ shoal_status meta_graph_encode(struct shoal_graph *g, const struct meta_saver *s
   TRY(shoal_graph_export(g, &def));
   put_MetaGraphDef_graph_def_n(out, def.data, def.size);
   shoal_bytes_free(&def);
-  put_saver(out, saver);
+  if (saver) put_saver(out, saver);
   put_collections(out, g);
   return NULL;
 }

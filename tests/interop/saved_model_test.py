@@ -4,6 +4,7 @@ program loaded by tf.saved_model.load, by the loader of version 1 and by saved_m
 # needs: tensorflow
 """
 import contextlib
+import ctypes
 import io
 import os
 import re
@@ -371,11 +372,62 @@ def test_without_objects(folder):
 def test_keys_that_are_no_parameters(folder):
     """An input called as a word of Python's: TensorFlow could not load such an object, and there is none."""
     path = os.path.join(folder, "ours")
-    run(EXPORTER, "save_in", path, vocabulary(folder))
+    run(EXPORTER, "save_as", path, vocabulary(folder), "in")
     assert run(EXPORTER, "ask", path, "two") == "two 2 20 21\n"
     with tf.compat.v1.Graph().as_default(), tf.compat.v1.Session() as s:
         meta = tf.compat.v1.saved_model.load(s, ["serve"], path)
         assert sorted(meta.signature_def["times"].inputs) == ["in", "words"] and not meta.HasField("object_graph_def")
+
+
+@in_folder
+def test_without_variables(folder):
+    """Of either form: by everybody, and there are the files that TensorFlow writes for such models."""
+    file, words = vocabulary(folder), ["two", "who", "one"]
+    for key in "words", "in":  # with objects, without
+        path = os.path.join(folder, key)
+        run(EXPORTER, "save_constant", path, file, key)
+        model = tf.saved_model.load(path)
+        assert hasattr(model, "constant") == (key == "words") and not model.variables
+        got = model.signatures["serving_default"](**{key: tf.constant(words)})
+        assert list(got["numbers"]) == [2, 0, 1] and [w.decode() for w in got["same"].numpy()] == words
+        assert list(model.signatures["constant"]()["pair"]) == [1, 2]
+        with tf.compat.v1.Graph().as_default(), tf.compat.v1.Session() as s:
+            signature = tf.compat.v1.saved_model.load(s, ["serve"], path).signature_def["serving_default"]
+            assert list(s.run(signature.outputs["numbers"].name, {signature.inputs[key].name: words})) == [2, 0, 1]
+        said = saved_model("run", f"--dir={path}", f"--input_exprs={key}={words}")
+        assert "[2 0 1]" in said and "[b'two' b'who' b'one']" in said, said
+        assert "[1. 2.]" in saved_model("run", f"--dir={path}", "--signature_def=constant")
+        there = sorted(os.listdir(f"{path}/variables"))
+        assert there == (["variables.data-00000-of-00001", "variables.index"] if key == "words" else []), there
+    again = os.path.join(folder, "again")
+    model = tf.saved_model.load(os.path.join(folder, "words"))
+    tf.saved_model.save(model, again, signatures=model.signatures)
+    assert "[2 0 1]" in saved_model("run", f"--dir={again}", f"--input_exprs=words={words}")
+
+
+@in_folder
+def test_graphs_from_elsewhere(folder):
+    """Without variables they are exported; one whose variables nobody could find is refused, for their values would be lost."""
+    with tf.Graph().as_default() as g:
+        tf.add(tf.compat.v1.placeholder(tf.float32, [], "x"), 1., "y")
+        plain = g.as_graph_def().SerializeToString()
+        tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], name="w")
+        variable = g.as_graph_def().SerializeToString()
+    library = shoal.library()
+    library.shoal_saved_model_save.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    library.shoal_saved_model_save.restype = ctypes.c_void_p
+    library.shoal_saved_model_save.errcheck = shoal._check
+    for name, graph_def in ("plain", plain), ("variable", variable):
+        path, graph = os.path.join(folder, name), shoal.Graph(graph_def)
+        with shoal.Session(graph) as s:
+            try:
+                library.shoal_saved_model_save(graph.handle, s.handle, path.encode(), None)
+                assert name == "plain"
+            except shoal.Error as e:
+                assert name == "variable" and "{{node w}} is a variable" in str(e) and not os.path.exists(path), e
+    with tf.compat.v1.Graph().as_default(), tf.compat.v1.Session() as s:
+        tf.compat.v1.saved_model.load(s, ["serve"], f"{folder}/plain")
+        assert s.run("y:0", {"x:0": 2.}) == 3.
 
 
 def printed_arrays():

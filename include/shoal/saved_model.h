@@ -64,8 +64,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_saved_model_run(const shoal_saved_
                                                               shoal_tensor **outputs, int n_outputs);
 
 /* What a signature (NULL: "serving_default") needs, as a graph that stands alone: calls inlined, the variables'
- * values as constants, datasets with their functions, the rest left out; inputs and outputs have the names they had. For shoal_graph_export(), and
- * for shoal_graph_free() when it is done with. What sets variables, or uses tables, cannot be frozen, and is named. */
+ * values as constants, datasets with their functions, the rest left out; inputs and outputs have the names they had.
+ * For shoal_graph_export(), and for shoal_graph_free() when it is done with. What sets variables, or uses tables,
+ * cannot be frozen, and is named. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_saved_model_freeze(const shoal_saved_model *m, const char *signature,
                                                                  shoal_graph **out);
 
@@ -100,7 +101,7 @@ typedef struct shoal_export_options {
   int n_assets;
   size_t asset_size;       /* likewise */
   const shoal_op *main_op; /* run when the model is loaded, behind the variables: what initializes tables */
-  shoal_saver *saver;      /* of the variables to save; NULL: all of the graph, to which a saver is then added, if any */
+  shoal_saver *saver; /* of the variables to save; NULL: all of the graph, to which a saver is then added, if any */
 } shoal_export_options;
 
 /* Writes a SavedModel with the variables' values of a session as the folder DIR, which must not be there yet, or be

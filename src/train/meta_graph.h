@@ -15,8 +15,8 @@ struct meta_saver {
   int max_to_keep; /* 0: all */
   double keep_every_hours;
 };
-/* Appends the message: the graph, the saver (NULL: none), and the collections that TensorFlow's programs go by (variables,
- * trainable_variables, local_variables, global_step, summaries). */
+/* Appends the message: the graph, the saver (NULL: none), and the collections that TensorFlow's programs go by
+ * (variables, trainable_variables, local_variables, global_step, summaries). */
 shoal_status meta_graph_encode(struct shoal_graph *g, const struct meta_saver *saver, struct text *out);
 
 #endif

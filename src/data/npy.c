@@ -16,6 +16,7 @@
 
 #include "base/file.h"
 #include "data/byte_order.h"
+#include "data/npy_objects.h"
 
 static const char MAGIC[] = "\x93NUMPY";
 enum { MAGIC_SIZE = 6, MAX_HEADER = 1 << 20, ALIGNED = 64 };
@@ -48,7 +49,6 @@ static shoal_status parse_type(const char *at, struct npy_header *h) {
   h->kind = order ? at[2] : 0;
   h->width = h->kind ? strtoll(at + 3, &end, 10) : 0;
   if (!end || *end != '\'' || h->width < 0) return INVALID("its type of elements makes no sense: %.12s", at);
-  if (h->kind == 'O') return UNIMPLEMENTED("arrays of Python's objects: save numbers or strings of a fixed size");
   h->swapped = order == (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? '>' : '<');
   return NULL;
 }
@@ -174,7 +174,10 @@ shoal_status npy_decode(const char *data, size_t size, struct tensor *out) {
   struct npy_header h = {0};
   shoal_status s = parse_header(text, &h);
   free(text);
-  return s ? s : read_array(&h, data + at + n, size - at - n, out);
+  if (s) return s;
+  at += n;
+  return h.kind == 'O' ? npy_objects_read(data + at, size - at, &h.shape, out)
+                       : read_array(&h, data + at, size - at, out);
 }
 
 shoal_status npy_read(const char *path, struct tensor *out) {
@@ -188,11 +191,15 @@ shoal_status npy_read(const char *path, struct tensor *out) {
 
 /* ---- writing ---- */
 
-static size_t longest(const struct tensor *t) {
-  size_t n = 1;
-  for (int64_t i = 0; i < t->n; i++) n = MAX(n, T_DATA(t, struct str)[i].size);
-  return n;
+/* What np.save makes of a string that stands alone, and NumPy's fixed ones can hold: they have no zeros at their end.
+ * Arrays of strings are objects in Python. */
+static bool is_fixed(const struct tensor *t) {
+  if (t->rank) return false;
+  const struct str *s = T_DATA(t, struct str);
+  return !s->size || str_data(s)[s->size - 1];
 }
+
+static size_t fixed_width(const struct tensor *t) { return MAX(T_DATA(t, struct str)->size, (size_t)1); }
 
 static shoal_status describe(const struct tensor *t, struct text *out) {
   char order = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? '<' : '>';
@@ -213,7 +220,10 @@ static shoal_status describe(const struct tensor *t, struct text *out) {
     case SHOAL_COMPLEX64:
     case SHOAL_COMPLEX128: text_addf(out, "%cc%zu", order, size); return NULL;
     case SHOAL_BFLOAT16: text_adds(out, "<V2"); return NULL;
-    case SHOAL_STRING: text_addf(out, "|S%zu", longest(t)); return NULL;
+    case SHOAL_STRING:
+      if (is_fixed(t)) text_addf(out, "|S%zu", fixed_width(t));
+      else text_adds(out, "|O");
+      return NULL;
     default: return UNIMPLEMENTED("NumPy has no type like %s", shoal_dtype_name((shoal_dtype)t->dtype));
   }
 }
@@ -236,18 +246,11 @@ static shoal_status make_header(const struct tensor *t, struct text *out) {
   return s;
 }
 
-static shoal_status add_strings(struct file_writer *w, const struct tensor *t) {
-  size_t width = longest(t);
-  char *room = mem_try_zalloc(1, width);
-  if (!room) return NO_MEMORY(width, "a string");
-  shoal_status s = NULL;
-  for (int64_t i = 0; i < t->n && !s; i++) {
-    const struct str *v = &T_DATA(t, struct str)[i];
-    s = file_writer_add(w, str_data(v), v->size);
-    if (!s) s = file_writer_add(w, room, width - v->size);
-  }
-  free(room);
-  return s;
+static shoal_status add_elements(struct file_writer *w, const struct tensor *t) {
+  if (t->dtype != SHOAL_STRING) return file_writer_add(w, t->data, tensor_bytes(t));
+  if (!is_fixed(t)) return npy_objects_write(w, t);
+  const struct str *s = T_DATA(t, struct str);
+  return s->size ? file_writer_add(w, str_data(s), s->size) : file_writer_add(w, "", 1);
 }
 
 shoal_status npy_write(const char *path, const struct tensor *t) {
@@ -257,7 +260,7 @@ shoal_status npy_write(const char *path, const struct tensor *t) {
   if (!s) s = file_writer_open(&w, path);
   if (!s) {
     s = file_writer_add(&w, header.at, header.n);
-    if (!s) s = t->dtype == SHOAL_STRING ? add_strings(&w, t) : file_writer_add(&w, t->data, tensor_bytes(t));
+    if (!s) s = add_elements(&w, t);
     if (!s) s = file_writer_commit(&w);
     file_writer_abort(&w);
   }

@@ -5,6 +5,7 @@ The seeds are kept in the tree; this says where they came from, and makes new on
 import gzip
 import io
 import os
+import pickle
 import re
 import socket
 import struct
@@ -446,6 +447,11 @@ def arrays():
         file = io.BytesIO()
         np.save(file, value)
         put("npy_fuzz", name, b"\0" + file.getvalue())
+    words = np.array([["\u00fc", b"a\0"], [b"a\0", b"x" * 300]], object)
+    file = io.BytesIO()
+    np.save(file, words)
+    put("npy_fuzz", "objects", b"\0" + file.getvalue())
+    put("npy_fuzz", "objects_4", b"\0" + file.getvalue()[:128] + pickle.dumps(words, 4))
     put("npy_fuzz", "type_cut_off", b"\0\x93NUMPY\1\0\x0b\0{'descr': '")
     for name, save in {"stored": np.savez, "packed": np.savez_compressed}.items():
         file = io.BytesIO()

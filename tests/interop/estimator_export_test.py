@@ -97,7 +97,7 @@ def ask_ours(path, signature, feeds, *keys):
         p = subprocess.run([SHOAL, "saved_model", "run", f"--dir={path}", f"--signature_def={signature}", f"--outdir={d}/out",
                             "--inputs=" + ";".join(f"{k}={d}/{k}.npy" for k in feeds)], capture_output=True, text=True, check=False)
         assert p.returncode == 0, p.stderr
-        return [np.load(f"{d}/out/{k}.npy") for k in keys]
+        return [np.load(f"{d}/out/{k}.npy", allow_pickle=True) for k in keys]
 
 
 def both(classes, key):

@@ -185,7 +185,8 @@ def test_second_wide_or_deep():
     c = Columns()
     ours = our_columns(c)
     second_both_ways(lambda d: Canned(DNN_LINEAR, d, ours[0], classes=2, keras=True), "both_wide", "TWO")
-    second_both_ways(lambda d: Canned(DNN_LINEAR, d, dnn=ours[1], hidden=[5, 4], classes=2, keras=True), "both_deep", "TWO")
+    second_both_ways(lambda d: Canned(DNN_LINEAR, d, dnn=ours[1], hidden=[5, 4], classes=2, keras=True), "both_deep",
+                     "TWO")
 
 
 def test_second_linear_regressor():

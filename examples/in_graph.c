@@ -45,7 +45,10 @@ int main(int argc, char **argv) {
   check_device(device_given, (int)copies);
   shoal_server *server = start_server(cluster, &where);
   /* The others work for the client of worker 0, until that says it is done. */
-  if (!shoal_cluster_is_chief(cluster)) return shoal_server_serve(server);
+  if (!shoal_cluster_is_chief(cluster)) {
+    shoal_cluster_free(cluster);
+    return shoal_server_serve(server);
+  }
   if (towers > MAX_TOWERS || batch_size % towers != 0) {
     fprintf(stderr, "in_graph: --batch_size must be a multiple of the copies, of which there are at most %d\n",
             MAX_TOWERS);

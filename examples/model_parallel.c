@@ -70,7 +70,10 @@ int main(int argc, char **argv) {
   check_device(device, 1);
   shoal_server *server = start_server(cluster, &where);
   /* The others work for the client of worker 0, until that says it is done. */
-  if (!shoal_cluster_is_chief(cluster)) return shoal_server_serve(server);
+  if (!shoal_cluster_is_chief(cluster)) {
+    shoal_cluster_free(cluster);
+    return shoal_server_serve(server);
+  }
 
   if (micro_batches < 1 || batch_size % micro_batches != 0) {
     fprintf(stderr, "model_parallel: --batch_size must be a multiple of --micro_batches\n");

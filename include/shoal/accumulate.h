@@ -11,7 +11,8 @@ extern "C" {
 
 /* Like shoal_minimize, but each run takes one micro-batch: every n-th run applies the mean of the last n gradients and
  * counts one step, so n runs do what one does on the n micro-batches joined. The sums are local variables of this
- * worker (shoal_initialize_local). */
+ * worker (shoal_initialize_local). Where step is the graph's step counter, the number of batches in it is kept beside
+ * it as batches_used, which input by the step counter goes on from. */
 SHOAL_API shoal_op *shoal_minimize_accumulated(shoal_graph *g, shoal_optimizer optimizer, shoal_out loss,
                                                shoal_var step, int n);
 
@@ -25,7 +26,8 @@ typedef struct shoal_loss_scale {
 } shoal_loss_scale;
 
 /* Like shoal_minimize, with gradients of loss * scale, so that small ones are not lost in half precision, divided by
- * scale again. When one is not finite, nothing is applied or counted and the scale is divided by the multiplier. */
+ * scale again. When one is not finite, nothing is applied or counted and the scale is divided by the multiplier. The
+ * batch is used all the same, and counted in batches_used (unless the scale is fixed). */
 SHOAL_API shoal_op *shoal_minimize_scaled(shoal_graph *g, shoal_optimizer optimizer, shoal_out loss, shoal_var step,
                                           const shoal_loss_scale *scale);
 

@@ -33,7 +33,8 @@ SHOAL_API shoal_input shoal_input_position(shoal_graph *g, int worker);
 
 /* Makes the batch of a position: values[i] (a new reference) is fed to to[i]. */
 typedef shoal_status shoal_input_fill(void *arg, int64_t position, shoal_tensor **values);
-/* Feeds each step with the batch of its position, and advances it. */
+/* Feeds each step with the batch of its position, and advances it. Where the position is the step counter (and advance
+ * NULL) it begins at the number of batches that were used, also where a step takes several (shoal/accumulate.h). */
 SHOAL_API shoal_hook shoal_input_hook(shoal_input in, const shoal_out *to, int n, shoal_input_fill *fill, void *arg);
 
 /* Which rows of a data set are in which batch: every epoch is another permutation of all examples, drawn from seed and

@@ -17,7 +17,7 @@
 struct dealt {
   shoal_hook feed; /* what batches do; this hook stands around it */
   int local, n;    /* replicas of this task, components of an element */
-  shoal_out skip, step;
+  shoal_out skip, used;
   struct shoal_node *make, *next;
   shoal_session *session;
 };
@@ -54,7 +54,7 @@ static shoal_status fill(void *arg, int64_t position, shoal_tensor **values) {
 static shoal_status begin(void *state, shoal_graph *g) {
   struct dealt *d = state;
   TRY(d->feed.begin(d->feed.state, g));
-  return hook_global_step(g, "shoal_strategy_dataset_hook", &d->step);
+  return hook_input_position(g, "shoal_strategy_dataset_hook", &d->used);
 }
 
 static shoal_status after_create(void *state, const shoal_created *c) {
@@ -62,7 +62,7 @@ static shoal_status after_create(void *state, const shoal_created *c) {
   int64_t at;
   shoal_tensor *skip;
   d->session = c->session;
-  TRY(session_get_int(c->session, d->step, &at));
+  TRY(session_get_int(c->session, d->used, &at));
   at *= d->local;
   TRY(shoal_tensor_from(SHOAL_INT64, 0, NULL, &at, sizeof at, &skip));
   shoal_status e = shoal_session_step(c->session, SHOAL_FEED(d->skip, skip), SHOAL_NO_FETCHES, d->make);
@@ -144,8 +144,7 @@ static void build_places(struct shoal_graph *g, const struct shoal_strategy *s, 
     for (int k = 0; k < n; k++) {
       struct shape shape = e->shapes[k];
       shape.dims[0] = -1;
-      in[(ptrdiff_t)i * n + k] =
-          shoal_placeholder(g, e->types[k], (shoal_dims){shape.rank, shape.dims}, "element");
+      in[(ptrdiff_t)i * n + k] = shoal_placeholder(g, e->types[k], (shoal_dims){shape.rank, shape.dims}, "element");
     }
     graph_pop_device(g);
   }

@@ -14,7 +14,7 @@ struct feed {
   int n;
   shoal_input_fill *fill;
   void *arg;
-  shoal_out step;
+  shoal_out used;        /* batches before this session */
   struct poll any, more; /* has anybody a batch at the beginning; has anybody one after this? */
   int64_t position;
   shoal_tensor **now, **ahead; /* [n] batches of this position and the next; [0] NULL: there is none */
@@ -35,7 +35,7 @@ static shoal_status begin(void *state, shoal_graph *g) {
   if (f->n < 1 || !f->to) return INVALID("shoal_strategy_input_hook: there is nothing to feed");
   f->any = poll_build(g, f->strategy, "any_batch", ANY_KEY);
   f->more = poll_build(g, f->strategy, "more_batches", MORE_KEY);
-  return hook_global_step(g, "shoal_strategy_input_hook", &f->step);
+  return hook_input_position(g, "shoal_strategy_input_hook", &f->used);
 }
 
 /* The batch of a position; that there is none is no error. */
@@ -53,7 +53,7 @@ static shoal_status get(struct feed *f, int64_t position, shoal_tensor **values)
 static shoal_status after_create(void *state, const shoal_created *c) {
   struct feed *f = state;
   int32_t any;
-  TRY(session_get_int(c->session, f->step, &f->position));
+  TRY(session_get_int(c->session, f->used, &f->position));
   TRY(get(f, f->position, f->now));
   TRY(get(f, f->position + 1, f->ahead));
   TRY(poll_run(&f->any, c->session, f->now[0] != NULL, &any));

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "train/batches_used.h"
 #include "train/optimizer.h"
 #include "train/variables.h"
 #include "train/only_if.h"
@@ -105,6 +106,15 @@ static shoal_out completes(struct sums *s) {
                    build_const_int(g, SHOAL_INT64, 0));
 }
 
+/* What a completed step does. */
+static struct shoal_node *complete(struct sums *s, shoal_optimizer optimizer, const shoal_gradient *means,
+                                   shoal_var step) {
+  struct shoal_node *done[2];
+  done[0] = clear(s, shoal_apply_gradients(s->g, optimizer, s->all->vars, means, s->all->n, step));
+  done[1] = batches_used_add(s->g, step, s->n);
+  return shoal_group(s->g, done, done[1] ? 2 : 1, "complete");
+}
+
 shoal_op *shoal_minimize_accumulated(shoal_graph *g, shoal_optimizer optimizer, shoal_out loss, shoal_var step, int n) {
   if (n < 1 && !graph_error(g)) graph_fail(g, INVALID("gradients are to be accumulated over %d micro-batches", n));
   struct gradients all = gradients_of(g, loss);
@@ -123,7 +133,7 @@ shoal_op *shoal_minimize_accumulated(shoal_graph *g, shoal_optimizer optimizer, 
   if (!graph_error(g)) {
     struct only_if w = only_if_begin(g, completes(&s));
     for (int i = 0; i < all.n && !graph_error(g); i++) means[i] = mean(&s, i);
-    train = only_if_end(&w, clear(&s, shoal_apply_gradients(g, optimizer, all.vars, means, all.n, step)));
+    train = only_if_end(&w, complete(&s, optimizer, means, step));
   }
   train = graph_error(g) ? NULL : shoal_group(g, &train, 1, "train");
   graph_pop_scope(g);

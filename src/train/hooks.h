@@ -19,6 +19,8 @@ void timer_set_off(struct timer *t, int64_t step, double *secs, int64_t *steps);
 
 /* The graph's step counter, or an error that names who needs it. */
 shoal_status hook_global_step(shoal_graph *g, const char *who, shoal_out *out);
+/* Likewise: how many batches its steps have used, where input that goes by it begins. */
+shoal_status hook_input_position(shoal_graph *g, const char *who, shoal_out *out);
 
 /* The event file of a directory: one for all hooks of this process that write there. Each get has its release. */
 shoal_status events_shared_get(const char *dir, struct shoal_events **out);

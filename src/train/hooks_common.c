@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/vec.h"
+#include "train/batches_used.h"
 #include "train/hooks.h"
 #include "train/train_session.h"
 
@@ -36,6 +37,12 @@ void timer_set_off(struct timer *t, int64_t step, double *secs, int64_t *steps) 
 shoal_status hook_global_step(shoal_graph *g, const char *who, shoal_out *out) {
   *out = global_step_value(g);
   return out->node ? NULL : INVALID("Global step should be created to use %s (shoal_global_step).", who);
+}
+
+shoal_status hook_input_position(shoal_graph *g, const char *who, shoal_out *out) {
+  TRY(hook_global_step(g, who, out));
+  *out = batches_used_value(g, *out);
+  return NULL;
 }
 
 /* ---- event files ---- */

@@ -10,6 +10,7 @@
 
 #include "base/philox.h"
 #include "graph/builder.h"
+#include "train/batches_used.h"
 #include "train/step_request.h"
 #include "train/variables.h"
 
@@ -79,7 +80,7 @@ static shoal_status after_create(void *state, const shoal_created *c) {
   struct input_hook *s = state;
   if (!s->fill) return INVALID("shoal_input_hook: fill is NULL");
   if (s->n > 0 && !s->to) return INVALID("shoal_input_hook: to is NULL");
-  return session_get_int(c->session, s->in.position, &s->position);
+  return session_get_int(c->session, batches_used_value(c->graph, s->in.position), &s->position);
 }
 
 static void feed(struct input_hook *s, shoal_run_context *step, int64_t k) {

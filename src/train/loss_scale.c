@@ -4,6 +4,7 @@
  * are changed by selecting among values in every step; only the update itself is left out in a bad one. */
 #include "base/options.h"
 #include "shoal/accumulate.h"
+#include "train/batches_used.h"
 #include "train/optimizer.h"
 #include "train/variables.h"
 #include "train/only_if.h"
@@ -76,8 +77,9 @@ shoal_op *shoal_minimize_scaled(shoal_graph *g, shoal_optimizer optimizer, shoal
     shoal_out finite = all_finite(g, &all);
     struct only_if w = only_if_begin(g, finite);
     struct shoal_node *applied = shoal_apply_gradients(g, optimizer, all.vars, all.grads, all.n, step);
-    struct shoal_node *both[2] = {only_if_end(&w, applied), adapt(g, &o, scale, good, finite)};
-    train = graph_error(g) ? NULL : shoal_group(g, both, 2, "train_scaled");
+    struct shoal_node *parts[3] = {only_if_end(&w, applied), adapt(g, &o, scale, good, finite)};
+    parts[2] = batches_used_add(g, step, 1);
+    train = graph_error(g) ? NULL : shoal_group(g, parts, parts[2] ? 3 : 2, "train_scaled");
   }
   gradients_release(&all);
   return train;

@@ -100,6 +100,10 @@ int saved_values(struct shoal_graph *g, const shoal_var *vars, int n, struct sav
 }
 
 const char *saved_name(const struct saved_value *v) { return variable_save_name(v->vars[0]); }
+const char *saved_name_before(const struct saved_value *v) {
+  const char *stand_in = variable_stand_in(v->vars[0]);
+  return stand_in ? stand_in : saved_name(v);
+}
 const char *saved_slice(const struct saved_value *v) { return variable_save_slice(v->vars[0]); }
 
 struct shape saved_shape(const struct saved_value *v) {

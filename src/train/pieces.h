@@ -26,6 +26,8 @@ struct saved_value {
 int saved_values(struct shoal_graph *g, const shoal_var *vars, int n, struct saved_value *out);
 /* What it is called there: its only variable's name, or that of all pieces; which slice it is, and of which shape. */
 const char *saved_name(const struct saved_value *v);
+/* The same in a checkpoint from before the variable: its stand-in's name, if it has one. */
+const char *saved_name_before(const struct saved_value *v);
 const char *saved_slice(const struct saved_value *v);
 struct shape saved_shape(const struct saved_value *v);
 /* A read of variable i, after the control scope's ops, where its value lives. */

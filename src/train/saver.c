@@ -262,6 +262,17 @@ void saver_talk(shoal_saver *s, const char *task) {
 
 /* ---- restoring ---- */
 
+/* A checkpoint may be from before a variable that the model has now. */
+static shoal_status read_values(shoal_saver *s, shoal_session *session, const char *prefix) {
+  const struct saver_nodes *n = &s->nodes;
+  bool sharded = s->from == SHOAL_SAVE_SHARDED;
+  const shoal_op *before = sharded ? n->read_sharded_before : n->read_gathered_before;
+  shoal_status e = run_with_paths(s, session, prefix, sharded ? n->read_sharded : n->read_gathered);
+  if (!before || shoal_status_code(e) != SHOAL_NOT_FOUND) return e;
+  shoal_status_free(e);
+  return run_with_paths(s, session, prefix, before);
+}
+
 shoal_status shoal_saver_restore(shoal_saver *s, shoal_session *session, const char *prefix) {
   GIVEN(s);
   GIVEN(session);
@@ -271,9 +282,7 @@ shoal_status shoal_saver_restore(shoal_saver *s, shoal_session *session, const c
   char *index = mem_printf("%s.index", prefix);
   shoal_status e = choose(s, session, index);
   free(index);
-  if (!e)
-    e = run_with_paths(s, session, prefix,
-                       s->from == SHOAL_SAVE_SHARDED ? s->nodes.read_sharded : s->nodes.read_gathered);
+  if (!e) e = read_values(s, session, prefix);
   if (s->asked == SHOAL_SAVE_AUTO) s->from = SHOAL_SAVE_AUTO; /* tasks may come back on other machines */
   return status_prefix(e, "checkpoint %s was not restored: ", prefix);
 }

@@ -30,6 +30,8 @@ struct saver_nodes {
   shoal_op *take, *drop;   /* the snapshot */
   shoal_op *write_gathered, *write_sharded;
   shoal_op *read_gathered, *read_sharded;
+  shoal_op *read_gathered_before,
+      *read_sharded_before; /* with stand-ins, from older checkpoints; NULL: there is none */
   shoal_out saved; /* gives the prefix when the variables as they are have been written to it: for PREFIX.meta */
 };
 /* vars NULL: all of the graph's. */

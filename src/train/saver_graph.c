@@ -46,10 +46,11 @@ static void add_to_group(struct saver_nodes *s, int i) {
 /* ---- pieces ---- */
 
 /* Names and slices of values as two string vectors, for SaveV2 and RestoreV2. */
-static void add_names(shoal_graph *g, const struct saver_nodes *s, const int *which, int n, struct build *b) {
+static void add_names(shoal_graph *g, const struct saver_nodes *s, const int *which, int n, bool before,
+                      struct build *b) {
   const char **names = mem_zalloc((size_t)n + 1, sizeof *names), **slices = mem_zalloc((size_t)n + 1, sizeof *slices);
   for (int i = 0; i < n; i++) {
-    names[i] = saved_name(&s->values[which[i]]);
+    names[i] = before ? saved_name_before(&s->values[which[i]]) : saved_name(&s->values[which[i]]);
     slices[i] = saved_slice(&s->values[which[i]]);
   }
   build_in(b, shoal_constant_strings(g, names, n));
@@ -62,18 +63,20 @@ static shoal_op *write_op(shoal_graph *g, const struct saver_nodes *s, shoal_out
                           const shoal_out *snaps) {
   struct build b = build_begin(g, "SaveV2", NULL);
   build_in(&b, prefix);
-  add_names(g, s, which, n, &b);
+  add_names(g, s, which, n, false, &b);
   for (int i = 0; i < n; i++) build_in(&b, snaps[which[i]]);
   return build_end(&b);
 }
 
-/* Reads the values of `which` and assigns them; the assignments are pushed to out. */
-static void read_ops(shoal_graph *g, const struct saver_nodes *s, const int *which, int n, shoal_op **out, int *n_out) {
+/* Reads the values of `which` and assigns them; the assignments are pushed to out. before: from a checkpoint that has
+ * stand-ins alone. */
+static void read_ops(shoal_graph *g, const struct saver_nodes *s, const int *which, int n, bool before, shoal_op **out,
+                     int *n_out) {
   shoal_dtype *types = mem_zalloc((size_t)n + 1, sizeof *types);
   for (int i = 0; i < n; i++) types[i] = out_type(s->values[which[i]].vars[0].value);
   struct build b = build_begin(g, "RestoreV2", NULL);
   build_in(&b, s->prefix);
-  add_names(g, s, which, n, &b);
+  add_names(g, s, which, n, before, &b);
   build_attr_types(&b, "dtypes", types, n);
   struct shoal_node *values = build_end(&b);
   free(types);
@@ -114,8 +117,7 @@ static void build_snapshot(struct saver_nodes *s, shoal_graph *g, shoal_out *sna
   shoal_op **take = mem_zalloc((size_t)s->n + 1, sizeof *take), **drop = mem_zalloc((size_t)s->n + 1, sizeof *drop);
   shoal_out *parts = mem_zalloc((size_t)s->n + 1, sizeof *parts);
   for (int k = 0, at = 0; k < s->n_values; at += s->values[k++].n) {
-    for (int i = 0; i < s->values[k].n; i++)
-      parts[i] = snapshot_of(g, &s->values[k], i, &take[at + i], &drop[at + i]);
+    for (int i = 0; i < s->values[k].n; i++) parts[i] = snapshot_of(g, &s->values[k], i, &take[at + i], &drop[at + i]);
     snaps[k] = saved_join(g, &s->values[k], parts);
   }
   s->take = shoal_group(g, take, s->n, "take");
@@ -127,10 +129,29 @@ static void build_snapshot(struct saver_nodes *s, shoal_graph *g, shoal_out *sna
 
 /* ---- sharded and gathered ---- */
 
-static void build_sharded(struct saver_nodes *s, shoal_graph *g, const shoal_out *snaps) {
-  int shards = (int)s->groups.n, n_assigns = 0;
-  shoal_op **writes = mem_zalloc((size_t)shards + 1, sizeof *writes);
+static bool any_stand_in(const struct saver_nodes *s) {
+  for (int i = 0; i < s->n; i++)
+    if (variable_stand_in(s->vars[i])) return true;
+  return false;
+}
+
+/* Each task reads its own. */
+static shoal_op *read_sharded(const struct saver_nodes *s, shoal_graph *g, bool before) {
   shoal_op **assigns = mem_zalloc((size_t)s->n + 1, sizeof *assigns);
+  int n = 0;
+  for (size_t k = 0; k < s->groups.n; k++) {
+    graph_push_device(g, s->groups.at[k].device);
+    read_ops(g, s, s->groups.at[k].values.at, (int)s->groups.at[k].values.n, before, assigns, &n);
+    graph_pop_device(g);
+  }
+  shoal_op *all = shoal_group(g, assigns, n, "restore_shards");
+  free(assigns);
+  return all;
+}
+
+static void build_sharded(struct saver_nodes *s, shoal_graph *g, const shoal_out *snaps) {
+  int shards = (int)s->groups.n;
+  shoal_op **writes = mem_zalloc((size_t)shards + 1, sizeof *writes);
   shoal_out *names = mem_zalloc((size_t)shards + 1, sizeof *names);
   for (int k = 0; k < shards; k++) {
     struct saver_group *group = &s->groups.at[k];
@@ -138,7 +159,6 @@ static void build_sharded(struct saver_nodes *s, shoal_graph *g, const shoal_out
     names[k] = build_op3(g, "ShardedFilename", s->parts, build_const_int(g, SHOAL_INT32, k),
                          build_const_int(g, SHOAL_INT32, shards));
     writes[k] = write_op(g, s, names[k], group->values.at, (int)group->values.n, snaps);
-    read_ops(g, s, group->values.at, (int)group->values.n, assigns, &n_assigns);
     group->sees_files = build_op1(g, "MatchingFiles", s->pattern);
     graph_pop_device(g);
   }
@@ -152,21 +172,28 @@ static void build_sharded(struct saver_nodes *s, shoal_graph *g, const shoal_out
   build_in(&merge, s->prefix);
   s->write_sharded = build_end(&merge);
   graph_pop_control(g);
-  s->read_sharded = shoal_group(g, assigns, n_assigns, "restore_shards");
+  s->read_sharded = read_sharded(s, g, false);
+  if (any_stand_in(s)) s->read_sharded_before = read_sharded(s, g, true);
   free(writes);
-  free(assigns);
   free(names);
 }
 
-static void build_gathered(struct saver_nodes *s, shoal_graph *g, const shoal_out *snaps) {
-  int *all = mem_zalloc((size_t)s->n_values + 1, sizeof *all), n_assigns = 0;
+static shoal_op *read_gathered(const struct saver_nodes *s, shoal_graph *g, const int *all, bool before) {
   shoal_op **assigns = mem_zalloc((size_t)s->n + 1, sizeof *assigns);
+  int n = 0;
+  read_ops(g, s, all, s->n_values, before, assigns, &n);
+  shoal_op *done = shoal_group(g, assigns, n, "restore_all");
+  free(assigns);
+  return done;
+}
+
+static void build_gathered(struct saver_nodes *s, shoal_graph *g, const shoal_out *snaps) {
+  int *all = mem_zalloc((size_t)s->n_values + 1, sizeof *all);
   for (int i = 0; i < s->n_values; i++) all[i] = i;
   s->write_gathered = write_op(g, s, s->prefix, all, s->n_values, snaps);
-  read_ops(g, s, all, s->n_values, assigns, &n_assigns);
-  s->read_gathered = shoal_group(g, assigns, n_assigns, "restore_all");
+  s->read_gathered = read_gathered(s, g, all, false);
+  if (any_stand_in(s)) s->read_gathered_before = read_gathered(s, g, all, true);
   free(all);
-  free(assigns);
 }
 
 /* Saving in one op, without a snapshot: what programs do that have taken the graph from PREFIX.meta. */
@@ -247,6 +274,11 @@ static shoal_status compare(const struct bundle *b, const struct saved_value *v,
   TRY(full_shape(v, &want));
   struct bundle_entry e;
   shoal_status s = bundle_find(b, name, strlen(name), &e);
+  if (shoal_status_code(s) == SHOAL_NOT_FOUND && strcmp(name, saved_name_before(v)) != 0) {
+    shoal_status_free(s);
+    name = saved_name_before(v);
+    s = bundle_find(b, name, strlen(name), &e);
+  }
   if (shoal_status_code(s) == SHOAL_NOT_FOUND) {
     shoal_status_free(s);
     text_addf(wrong, "\n  %s: %s %s, not in the checkpoint", name, dtype_tf_name(dtype), shape_str(&want));

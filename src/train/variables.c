@@ -249,7 +249,7 @@ shoal_op *shoal_initialize_local(shoal_graph *g) { return initialize(g, true, "l
 
 /* ---- names in checkpoints ---- */
 
-static const char save_name_attr[] = "_save_name", save_slice_attr[] = "_save_slice";
+static const char save_name_attr[] = "_save_name", save_slice_attr[] = "_save_slice", stand_in_attr[] = "_stand_in";
 
 static const char *text_attr(const struct shoal_node *n, const char *name, const char *otherwise) {
   const struct attr *a = node_attr(n, name);
@@ -265,4 +265,10 @@ void variable_set_slice(shoal_var v, const char *name, const char *slice) {
   if (!v.handle.node) return;
   node_set_attr(v.handle.node, save_name_attr, attr_string(name, strlen(name)));
   node_set_attr(v.handle.node, save_slice_attr, attr_string(slice, strlen(slice)));
+}
+
+const char *variable_stand_in(shoal_var v) { return text_attr(v.handle.node, stand_in_attr, NULL); }
+
+void variable_set_stand_in(shoal_var v, const char *name) {
+  if (v.handle.node) node_set_attr(v.handle.node, stand_in_attr, attr_string(name, strlen(name)));
 }

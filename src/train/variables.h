@@ -28,6 +28,10 @@ shoal_op *variable_initializer(const struct shoal_graph *g, shoal_var v);
 const char *variable_save_name(shoal_var v);
 const char *variable_save_slice(shoal_var v);
 void variable_set_slice(shoal_var v, const char *name, const char *slice);
+/* What is restored into it from a checkpoint that does not have it, as one from before there was this variable: the
+ * value of that name. NULL: such a checkpoint is of another model. */
+const char *variable_stand_in(shoal_var v);
+void variable_set_stand_in(shoal_var v, const char *name);
 
 /* What a variable is, beside its value; attributes of its node keep it. */
 enum { VARIABLE_TRAINABLE = 1, VARIABLE_LOCAL = 2, VARIABLE_UNSAVED = 4 };

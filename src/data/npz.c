@@ -17,6 +17,7 @@
 #include "data/npy.h"
 
 enum { END = 22, ENTRY = 46, HEADER = 30, STORED = 0, DEFLATED = 8, MOST_COMMENT = 65535 };
+enum { MOST_DEFLATED = 1032 }; /* bytes that one packed byte can stand for: 258 of two bits each */
 
 struct zip_entry {
   const char *name;
@@ -107,6 +108,7 @@ static shoal_status decode_entry(const struct zip_file *z, const struct zip_entr
     return npy_decode((const char *)p, e->size, out);
   }
   if (e->method != DEFLATED) return UNIMPLEMENTED("an archive packed by method %u", e->method);
+  if (e->size / MOST_DEFLATED > e->packed) return damaged();
   uint8_t *plain = e->size <= machine_memory() / 2 ? mem_try_alloc((size_t)e->size + 1) : NULL;
   if (!plain) return NO_MEMORY(e->size, "an array of an archive");
   shoal_status s = inflate_entry(p, e, plain) && crc32(0, plain, e->size) == e->crc

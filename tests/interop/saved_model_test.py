@@ -250,6 +250,14 @@ def test_archives(folder):
         with open(file, "wb") as f:
             f.write(data[:len(data) // 2])
         assert "damaged" in ask(file, code=1)
+    entry = data.rindex(b"PK\1\2")  # of the packed one: it claims more than its bytes can stand for
+    data[entry + 24:entry + 28] = (2 << 30).to_bytes(4, "little")
+    with open(file, "wb") as f:
+        f.write(data)
+    limit = f"ulimit -v {1 << 20}; exec \"$@\""  # and not for want of memory
+    p = subprocess.run(["sh", "-c", limit, "sh", SHOAL, "saved_model", "run", f"--dir={path}", f"--inputs=x={file}"],
+                       capture_output=True, text=True, check=False)
+    assert p.returncode == 1 and "damaged" in p.stderr, p
 
 
 @in_folder

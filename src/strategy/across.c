@@ -41,8 +41,7 @@ void shoal_strategy_split(shoal_graph *g, const shoal_strategy *s, shoal_out bat
 
 /* ---- results ---- */
 
-/* The first replica's, once all members of this task have run. */
-static shoal_out first_of_all(struct shoal_graph *g, const struct shoal_strategy *s, shoal_out *members) {
+shoal_out strategy_first_of(struct shoal_graph *g, const struct shoal_strategy *s, shoal_out *members) {
   struct build b = build_begin(g, "Identity", NULL);
   strategy_push_device(g, s, 0);
   build_in(&b, members[0]);
@@ -64,18 +63,5 @@ shoal_out shoal_strategy_reduce(shoal_graph *g, shoal_strategy *s, shoal_reducti
     graph_pop_device(g);
   }
   s->next_key++;
-  return first_of_all(g, s, members);
-}
-
-shoal_out shoal_strategy_gather(shoal_graph *g, shoal_strategy *s, const shoal_out *values, int stride) {
-  GRAPH_GIVEN(g, s, (shoal_out){0});
-  GRAPH_GIVEN(g, values, (shoal_out){0});
-  shoal_out *members = mem_zalloc((size_t)s->local, sizeof *members);
-  for (int i = 0; i < s->local; i++) {
-    strategy_push_device(g, s, i);
-    members[i] = gather_member(g, s, s->next_key, values[(ptrdiff_t)i * stride]);
-    graph_pop_device(g);
-  }
-  s->next_key++;
-  return first_of_all(g, s, members);
+  return strategy_first_of(g, s, members);
 }

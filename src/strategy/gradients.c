@@ -70,8 +70,9 @@ static void reduce_bucket(struct shoal_replica *r, const struct gradient_bucket 
 /* Rows of all replicas, one after another. */
 static void reduce_sparse(struct shoal_replica *r, shoal_gradient *gr) {
   struct shoal_graph *g = r->maker.g;
-  gr->indices = gather_member(g, r->strategy, r->key++, gr->indices);
-  gr->values = gather_member(g, r->strategy, r->key++, gr->values);
+  shoal_out lengths = gather_lengths(r, gr->indices);
+  gr->indices = gather_values(g, r->strategy, r->key++, gr->indices, lengths);
+  gr->values = gather_values(g, r->strategy, r->key++, gr->values, lengths);
   if (r->strategy->gradients == SHOAL_REDUCE_MEAN)
     gr->values = build_op2(g, "RealDiv", gr->values, build_const_float(g, out_type(gr->values), r->strategy->replicas));
 }

@@ -39,26 +39,17 @@ shoal_out reduce_member(struct shoal_graph *g, struct shoal_strategy *s, int gro
   return build_end_out(&b);
 }
 
-/* The ops of the second generation. */
-static void add_keys(struct build *b, struct shoal_graph *g, const struct shoal_strategy *s, int key) {
+void strategy_add_keys(struct build *b, struct shoal_graph *g, const struct shoal_strategy *s, int key) {
   build_in(b, build_const_int(g, SHOAL_INT32, s->replicas));
   build_in(b, build_const_int(g, SHOAL_INT32, GROUP_REPLICAS));
   build_in(b, build_const_int(g, SHOAL_INT32, key));
-}
-
-shoal_out gather_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_out value) {
-  if (strategy_with_tensorflow(s)) return tensorflow_refuse(g, "gathering");
-  struct build b = build_begin(g, s->replicas > 1 ? "CollectiveGatherV2" : "Identity", NULL);
-  build_in(&b, value);
-  if (s->replicas > 1) add_keys(&b, g, s, key);
-  return build_end_out(&b);
 }
 
 shoal_out scatter_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_reduction how,
                          shoal_out value) {
   struct build b = build_begin(g, "CollectiveReduceScatterV2", NULL);
   build_in(&b, value);
-  add_keys(&b, g, s, key);
+  strategy_add_keys(&b, g, s, key);
   build_attr_string(&b, "merge_op", reductions[how].merge);
   build_attr_string(&b, "final_op", reductions[how].final);
   return build_end_out(&b);
@@ -66,9 +57,7 @@ shoal_out scatter_member(struct shoal_graph *g, const struct shoal_strategy *s, 
 
 /* ---- in a replica ---- */
 
-/* The result is used through a node that can be made to wait for the others' (replicas.c): who fetches one replica's
- * runs all of them. */
-static shoal_out join(shoal_replica *r, shoal_out member) {
+shoal_out replica_join(shoal_replica *r, shoal_out member) {
   if (r->strategy->replicas == 1) return member;
   shoal_out result = build_op1(r->maker.g, "Identity", member);
   if (result.node) vec_push(&r->joints, (struct joint){member.node, result.node});
@@ -80,14 +69,10 @@ shoal_out shoal_replica_reduce(shoal_replica *r, shoal_reduction how, shoal_out 
   if (member.node && op_is(member.node->op, "CollectiveReduce") &&
       (how == SHOAL_REDUCE_SUM || how == SHOAL_REDUCE_MEAN))
     node_set_attr(member.node, ACROSS_ATTR, attr_bool(true));
-  return join(r, member);
+  return replica_join(r, member);
 }
 
 shoal_out reduce_across(struct across *a, shoal_out value) {
   return shoal_replica_reduce((shoal_replica *)((char *)a - offsetof(struct shoal_replica, across)), SHOAL_REDUCE_SUM,
                               value);
-}
-
-shoal_out shoal_replica_gather(shoal_replica *r, shoal_out value) {
-  return join(r, gather_member(r->maker.g, r->strategy, r->key++, value));
 }

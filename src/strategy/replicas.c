@@ -104,6 +104,7 @@ shoal_op *shoal_strategy_run(shoal_graph *g, shoal_strategy *s, shoal_replica_fn
   vec_release(&run.slots);
   vec_release(&run.firsts);
   vec_release(&run.owns);
+  vec_release(&run.gathered);
   free(run.replicas);
   initial_send(g, s);
   shards_taken(g, s);

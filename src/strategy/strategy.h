@@ -11,6 +11,7 @@
  *   feed.c       batches of tasks that have not the same number of them
  *   dataset.c    batches of datasets
  *   reduce.c     how values of all become one, in them
+ *   gather.c     how they come one after another
  *   gradients.c  the same of gradients, in buckets
  *   tensorflow.c collectives with TensorFlow's workers
  *   keras.c      and with Keras' fit
@@ -127,7 +128,8 @@ struct shoal_replica {
   size_t next;      /* which of the run's variables it makes next; of all but the first */
   size_t next_own;  /* of those that are one when they are read */
   size_t next_slot; /* of those that are shared out */
-  int key;          /* of its next collective */
+  size_t next_gather;
+  int key; /* of its next collective */
   VEC(struct joint) joints;
   VEC(struct shard_bucket) shards; /* changed, and not whole yet */
   VEC(struct row_shard) rows;      /* the same */
@@ -156,6 +158,7 @@ struct replica_run {
   VEC(shoal_var) firsts;          /* variables of the first replica, in the order it made them */
   VEC(shoal_var) owns;            /* of those that are one when they are read */
   VEC(struct shoal_node *) slots; /* that are shared out, by the nodes that keep their names */
+  VEC(int64_t) gathered;          /* rows that the first replica gathers, in the order it does; -1: not known */
   struct shoal_replica *replicas;
   struct graph_depth depth; /* of the scopes around the run */
   sem_t back;               /* where the run waits for the replica whose turn it is */
@@ -224,12 +227,32 @@ shoal_var mirrored_here(struct variable_maker *m, shoal_var v);
  * instance has that key. */
 shoal_out reduce_member(struct shoal_graph *g, struct shoal_strategy *s, int group, int key, shoal_reduction how,
                         shoal_out value);
-shoal_out gather_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_out value);
 /* value has a row for each rank, of which a replica gets the sum of its own. */
 shoal_out scatter_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_reduction how,
                          shoal_out value);
 /* What layers and gradients ask for in a replica. */
 shoal_out reduce_across(struct across *a, shoal_out value);
+/* For ops of the second generation. */
+void strategy_add_keys(struct build *b, struct shoal_graph *g, const struct shoal_strategy *s, int key);
+/* The result is used through a node that can be made to wait for the others' (replicas.c): who fetches one replica's
+ * runs all of them. */
+shoal_out replica_join(shoal_replica *r, shoal_out member);
+
+/* ---- across.c ---- */
+
+/* The first replica's, once all members of this task have run; members is freed. */
+shoal_out strategy_first_of(struct shoal_graph *g, const struct shoal_strategy *s, shoal_out *members);
+
+/* ---- gather.c ---- */
+
+/* Values of one shape in all replicas. */
+shoal_out gather_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_out value);
+/* In a replica: how many rows each has of the values that all are about to gather, by a collective of its own; node
+ * NULL: they have the same number, which was known before. */
+shoal_out gather_lengths(struct shoal_replica *r, shoal_out value);
+/* lengths: the same. */
+shoal_out gather_values(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_out value,
+                        shoal_out lengths);
 
 /* ---- gradients.c ---- */
 

@@ -492,6 +492,133 @@ static void rows_are_reduced(void **state) {
   shoal_strategy_free(s);
 }
 
+/* ---- replicas with other numbers of rows ---- */
+
+enum { UNEVEN = 3, MOST_ROWS = 7 };
+
+static shoal_op *bring_rows(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  out[0] = shoal_cast(g, in[0], *(shoal_dtype *)arg);
+  out[1] = shoal_cast(g, shoal_replica_gather(r, out[0]), SHOAL_FLOAT64);
+  return NULL;
+}
+
+/* Two columns of n rows, over all replicas, from the inside and from the outside. */
+static void gather_rows(shoal_dtype dtype) {
+  shoal_strategy *s = mirrored(UNEVEN, 0);
+  shoal_graph *g = shoal_graph_new();
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT64, SHOAL_SHAPE(-1, 2), "x"), in[UNEVEN], out[2 * UNEVEN];
+  shoal_strategy_split(g, s, x, in, 1);
+  shoal_op *op = shoal_strategy_run(g, s, bring_rows, &dtype, in, 1, out, 2);
+  shoal_out all = shoal_cast(g, shoal_strategy_gather(g, s, out, 2), SHOAL_FLOAT64);
+  if (shoal_report(g)) fail();
+  shoal_session *session;
+  ASSERT_OK(shoal_session_open(g, &(shoal_session_options){.cpu_devices = UNEVEN}, &session));
+  for (int64_t n = 0; n <= MOST_ROWS; n++) {
+    double rows[2 * MOST_ROWS];
+    for (int i = 0; i < 2 * n; i++) rows[i] = i + 1;
+    shoal_tensor *fed, *got[2];
+    ASSERT_OK(shoal_tensor_from(SHOAL_FLOAT64, 2, (const int64_t[]){n, 2}, rows, 2 * (size_t)n * sizeof *rows, &fed));
+    ASSERT_OK(shoal_session_step(session, SHOAL_FEED(x, fed), SHOAL_FETCH(out[2 * (n % UNEVEN) + 1], &got[0]), op));
+    ASSERT_OK(shoal_session_step(session, SHOAL_FEED(x, fed), SHOAL_FETCH(all, &got[1]), NULL));
+    for (int i = 0; i < 2; i++) {
+      assert_int_equal(shoal_tensor_elements(got[i]), 2 * n);
+      assert_memory_equal(shoal_tensor_const_data(got[i]), rows, 2 * (size_t)n * sizeof *rows);
+      shoal_tensor_unref(got[i]);
+    }
+    shoal_tensor_unref(fed);
+  }
+  ASSERT_OK(shoal_session_close(session));
+  shoal_graph_free(g);
+  shoal_strategy_free(s);
+}
+
+static void rows_are_gathered_as_many_as_there_are(void **state) {
+  const shoal_dtype all[] = {SHOAL_FLOAT32, SHOAL_FLOAT64, SHOAL_INT32, SHOAL_INT64, SHOAL_FLOAT16};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) gather_rows(all[i]);
+}
+
+/* A replica's own number of columns, or of rows, which is known before the step. */
+static shoal_op *bring_others(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  int32_t id = shoal_replica_id(r), shape[] = {-1, id + 1};
+  if (arg) out[0] = shoal_constant_floats(g, SHOAL_SHAPE(id + 1), (float[]){1, 2});
+  else out[0] = shoal_reshape(g, in[0], shoal_constant_ints(g, SHOAL_SHAPE(2), shape));
+  out[0] = shoal_replica_gather(r, out[0]);
+  return NULL;
+}
+
+static void other_columns_are_not_gathered(void **state) {
+  shoal_strategy *s = mirrored(2, 0);
+  shoal_graph *g = shoal_graph_new();
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1), "x"), in[2], out[2];
+  shoal_strategy_split(g, s, x, in, 1);
+  shoal_strategy_run(g, s, bring_others, NULL, in, 1, out, 1);
+  shoal_session *session;
+  ASSERT_OK(shoal_session_open(g, &(shoal_session_options){.cpu_devices = 2}, &session));
+  shoal_tensor *fed = tensor(4, 1, 1), *flat, *got;
+  ASSERT_OK(shoal_tensor_from(SHOAL_FLOAT32, 1, (const int64_t[]){4}, shoal_tensor_const_data(fed), 16, &flat));
+  ASSERT_FAILS(shoal_session_step(session, SHOAL_FEED(x, flat), SHOAL_FETCH(out[0], &got), NULL),
+               SHOAL_INVALID_ARGUMENT, "Shape mismatch in the collective");
+  shoal_tensor_unref(fed);
+  shoal_tensor_unref(flat);
+  ASSERT_OK(shoal_session_close(session));
+  shoal_graph_free(g);
+  g = shoal_graph_new();
+  shoal_strategy_run(g, s, bring_others, s, NULL, 0, out, 1);
+  assert_non_null(shoal_graph_error(g));
+  assert_non_null(strstr(shoal_status_message(shoal_graph_error(g)), "replica 1 gathers 2 rows, and the first one 1"));
+  shoal_graph_free(g);
+  shoal_strategy_free(s);
+}
+
+/* As look_up, of a batch whose size is not known before. */
+static shoal_op *look_up_some(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  shoal_optimizer *optimizer = arg;
+  shoal_var table = shoal_variable(g, "table", shoal_init_constant(g, SHOAL_FLOAT32, SHOAL_SHAPE(6, 2), 1));
+  shoal_out rows = shoal_embedding_lookup(g, &table, 1, shoal_cast(g, in[0], SHOAL_INT32), "mod");
+  out[0] = shoal_replica_average_loss(r, shoal_square(g, rows));
+  out[1] = table.value;
+  return shoal_minimize(g, *optimizer, out[0], shoal_global_step(g));
+}
+
+static void learn_rows(shoal_strategy *s, shoal_optimizer optimizer, int n, float *table) {
+  shoal_graph *g = shoal_graph_new();
+  const float ids[] = {1, 5, 1, 0, 2};
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1), "x"), in[UNEVEN], out[2 * UNEVEN];
+  shoal_strategy_split(g, s, x, in, 1);
+  shoal_op *train = shoal_strategy_run(g, s, look_up_some, &optimizer, in, 1, out, 2);
+  shoal_status error = NULL;
+  SHOAL_TRAIN_SESSION(session, g, .no_signals = true, .status = &error, .strategy = s) {
+    shoal_tensor *fed, *t;
+    ASSERT_OK(shoal_tensor_from(SHOAL_FLOAT32, 1, (const int64_t[]){n}, ids, (size_t)n * sizeof *ids, &fed));
+    for (int i = 0; i < STEPS; i++) assert_true(shoal_run(session, SHOAL_FEED(x, fed), SHOAL_NO_FETCHES, train));
+    int last = shoal_strategy_local_replicas(s) - 1;
+    ASSERT_OK(
+        shoal_session_step(shoal_train_session_raw(session), SHOAL_NO_FEEDS, SHOAL_FETCH(out[2 * last + 1], &t), NULL));
+    memcpy(table, shoal_tensor_const_data(t), 12 * sizeof *table);
+    shoal_tensor_unref(fed);
+    shoal_tensor_unref(t);
+  }
+  ASSERT_OK(error);
+  shoal_graph_free(g);
+  shoal_strategy_free(s);
+}
+
+/* Rows of a batch that does not divide do what they do in one replica. */
+static void uneven_rows_are_reduced(void **state) {
+  const shoal_optimizer all[] = {shoal_sgd(0.5), shoal_momentum(0.1, 0.9), shoal_adam(0.05)};
+  for (int k = 0; k < 3; k++)
+    for (int n = 1; n <= 5; n += 2)
+      for (int share = 0; share < 2; share++) {
+        float one[12], many[12];
+        learn_rows(mirrored(1, 0), all[k], n, one);
+        learn_rows(share ? sharing(NULL, UNEVEN, 0) : mirrored(UNEVEN, 0), all[k], n, many);
+        for (int i = 0; i < 12; i++)
+          if (!(fabsf(one[i] - many[i]) <= 1e-5F))
+            fail_msg("optimizer %d, %d rows, shared %d, element %d: %.9g and %.9g", k, n, share, i, (double)one[i],
+                     (double)many[i]);
+      }
+}
+
 static void batches_are_cut(void **state) {
   shoal_strategy *s = mirrored(3, 0);
   shoal_graph *g = shoal_graph_new();
@@ -710,6 +837,9 @@ int main(void) {
       cmocka_unit_test(shared_out_state_is_saved_whole),
       cmocka_unit_test(replicas_talk),
       cmocka_unit_test(rows_are_reduced),
+      cmocka_unit_test(rows_are_gathered_as_many_as_there_are),
+      cmocka_unit_test(other_columns_are_not_gathered),
+      cmocka_unit_test(uneven_rows_are_reduced),
       cmocka_unit_test(batches_are_cut),
       cmocka_unit_test(replicas_merge),
       cmocka_unit_test(variables_are_one_when_read),

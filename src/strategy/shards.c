@@ -252,7 +252,8 @@ void shards_forget(struct shoal_replica *r) {
 struct slot_set {
   struct shoal_graph *g;
   struct shoal_strategy *s;
-  const struct shoal_node *name;
+  const struct shoal_node *name; /* begins with `under` and the variable's */
+  const char *under;
   shoal_var whole;    /* the variable it belongs to */
   struct shape shape; /* of a piece */
   int64_t columns;    /* its elements */
@@ -271,7 +272,8 @@ static char *slot_name(const struct slot_set *w, const char *part, int rank) {
 static void make_slot(const struct slot_set *w, const char *part, int rank, const struct shoal_node *live) {
   const struct shoal_node *whole = w->whole.handle.node;
   char *name = slot_name(w, part, rank);
-  char *saved = mem_printf("%s%s", variable_save_name(w->whole), w->name->name + strlen(whole->name));
+  char *saved = mem_printf("%s%s%s", w->under, variable_save_name(w->whole),
+                           w->name->name + strlen(w->under) + strlen(whole->name));
   struct piece p = piece_at(w->whole, w->columns, rank);
   piece_set(variable_make(w->g, name, filled(w), 0), saved, variable_save_slice(w->whole), &p, live);
   free(saved);
@@ -328,11 +330,11 @@ static void make_slots(const struct slot_set *w) {
 
 /* The first replica makes the slots of all; it is the node that has their name. */
 static struct shoal_node *begin_slots(struct shoal_replica *r, shoal_var piece, const struct shape *shape,
-                                      const char *slot, double fill) {
+                                      const char *under, const char *slot, double fill) {
   struct shoal_graph *g = r->maker.g;
   int64_t columns = 0;
   shoal_status_free(shape_elements(shape, &columns)); /* a part of a variable's: there is such a number */
-  char *name = mem_printf("%s/%s", variable_save_name(piece), slot);
+  char *name = mem_printf("%s%s/%s", under, variable_save_name(piece), slot);
   graph_push_control(g, NULL, -1);
   graph_push_scope_root(g);
   struct build b = build_begin(g, "NoOp", name);
@@ -340,6 +342,7 @@ static struct shoal_node *begin_slots(struct shoal_replica *r, shoal_var piece, 
   struct slot_set w = {.g = g,
                        .s = r->strategy,
                        .name = keeper,
+                       .under = under,
                        .whole = variable_find(g, variable_save_name(piece)),
                        .shape = *shape,
                        .columns = columns,
@@ -351,14 +354,15 @@ static struct shoal_node *begin_slots(struct shoal_replica *r, shoal_var piece, 
   return keeper;
 }
 
-bool shards_slot(struct variable_maker *m, shoal_var v, const char *name, double fill, shoal_var *out) {
+bool shards_slot(struct variable_maker *m, shoal_var v, const char *under, const char *name, double fill,
+                 shoal_var *out) {
   struct shoal_replica *r = (struct shoal_replica *)m;
   struct piece p;
   *out = (shoal_var){0};
   if (!piece_get(v, &p)) return false;
   struct row_shard *of_rows = row_shard_of(r, v);
   struct shape shape = of_rows ? of_rows->piece : out_shape(v.value);
-  if (!r->index) vec_push(&r->run->slots, begin_slots(r, v, &shape, name, fill));
+  if (!r->index) vec_push(&r->run->slots, begin_slots(r, v, &shape, under, name, fill));
   if (r->next_slot >= r->run->slots.n || graph_error(m->g)) {
     if (!graph_error(m->g)) graph_fail(m->g, INVALID("slot '%s': the first replica has no such one", name));
     return true;

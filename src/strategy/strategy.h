@@ -269,7 +269,8 @@ void shard_bucket(struct shoal_replica *r, const struct gradient_bucket *k, stru
 /* Of a variable whose gradient, of all replicas, is rows: those of the own piece. */
 void shard_rows(struct shoal_replica *r, int which, struct replica_gradients *all);
 /* Of a replica's maker. */
-bool shards_slot(struct variable_maker *m, shoal_var v, const char *name, double fill, shoal_var *out);
+bool shards_slot(struct variable_maker *m, shoal_var v, const char *under, const char *name, double fill,
+                 shoal_var *out);
 void shards_spread(struct variable_maker *m, const shoal_var *vars, const shoal_var *changed, struct shoal_node **done,
                    int n);
 void shards_forget(struct shoal_replica *r);

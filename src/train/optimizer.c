@@ -288,7 +288,7 @@ shoal_var slot_variable(struct shoal_graph *g, shoal_var v, const char *name, co
   struct variable_maker *m = variable_maker_on(g);
   shoal_var of_piece;
   if (!v.handle.node) return (shoal_var){0};
-  if (m && m->slot && !initial && m->slot(m, v, name, fill, &of_piece)) return of_piece;
+  if (m && m->slot && !initial && m->slot(m, v, "", name, fill, &of_piece)) return of_piece;
   char *full = mem_printf("%s/%s", v.handle.node->name, name);
   shoal_var slot = beside(g, v, full, initial, shape, fill);
   free(full);
@@ -303,17 +303,19 @@ shoal_var slot_variable(struct shoal_graph *g, shoal_var v, const char *name, co
 static shoal_var keras_slot(struct shoal_graph *g, shoal_var v, const struct shoal_optimizer_row *row, int i,
                             const struct shape *shape) {
   struct variable_maker *m = variable_maker_on(g);
-  shoal_var piece;
-  if (m && m->slot && m->slot(m, v, row->slot_names[i], row->initial[i], &piece)) {
-    graph_fail(g, UNIMPLEMENTED("the state of Keras' %s cannot be shared out over replicas", row->name));
-    return piece;
+  const char *name = row->slot_names[i];
+  double fill = row->initial[i];
+  shoal_var slot;
+  char *under = mem_printf("training/%s/", row->name);
+  if (!(m && m->slot && m->slot(m, v, under, name, fill, &slot))) {
+    char *full = mem_printf("%s%s/%s", under, v.handle.node->name, name);
+    char *saved = mem_printf("%s%s/%s", under, variable_save_name(v), name);
+    slot = beside(g, v, full, NULL, shape, fill);
+    if (slot.handle.node && *variable_save_slice(v)) variable_set_slice(slot, saved, variable_save_slice(v));
+    free(full);
+    free(saved);
   }
-  char *full = mem_printf("training/%s/%s/%s", row->name, v.handle.node->name, row->slot_names[i]);
-  char *saved = mem_printf("training/%s/%s/%s", row->name, variable_save_name(v), row->slot_names[i]);
-  shoal_var slot = beside(g, v, full, NULL, shape, row->initial[i]);
-  if (slot.handle.node && *variable_save_slice(v)) variable_set_slice(slot, saved, variable_save_slice(v));
-  free(full);
-  free(saved);
+  free(under);
   return slot;
 }
 

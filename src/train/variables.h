@@ -55,9 +55,9 @@ struct variable_maker {
    * place a piece of it, whose gradient grads[i] is then. */
   void (*reduce)(struct variable_maker *m, const shoal_var *vars, struct shoal_gradient *grads, shoal_var *changed,
                  int n);
-  /* Where pieces are: a slot of one, with `fill` everywhere; false: v is none. And makes whole variables of what was
-   * changed by done[i] (or NULL), which becomes what does so. */
-  bool (*slot)(struct variable_maker *m, shoal_var v, const char *name, double fill, shoal_var *out);
+  /* Where pieces are: a slot of one, with `fill` everywhere, whose whole is called UNDER VARIABLE / NAME; false: v is
+   * none. And makes whole variables of what was changed by done[i] (or NULL), which becomes what does so. */
+  bool (*slot)(struct variable_maker *m, shoal_var v, const char *under, const char *name, double fill, shoal_var *out);
   void (*spread)(struct variable_maker *m, const shoal_var *vars, const shoal_var *changed, struct shoal_node **done,
                  int n);
   bool keeps;     /* said to `reduce`: the optimizer has slots */

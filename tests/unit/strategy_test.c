@@ -205,7 +205,12 @@ static void optimizers_share_out_their_state(void **state) {
                                  shoal_centered_rmsprop(0.01),
                                  shoal_ftrl(0.1),
                                  shoal_proximal_sgd(0.1, 0.01, 0.01),
-                                 shoal_proximal_adagrad(0.1, 0.01, 0.01)};
+                                 shoal_proximal_adagrad(0.1, 0.01, 0.01),
+                                 shoal_keras_sgd(0.1, 0),
+                                 shoal_keras_sgd(0.1, 0.9),
+                                 shoal_keras_adam(0.05),
+                                 shoal_keras_adagrad(0.1),
+                                 shoal_keras_ftrl(0.1)};
   static const char *const turned[] = {"/cpu:2", "/cpu:0", "/cpu:1"};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     for (int order = 0; order < 2; order++) {
@@ -260,17 +265,17 @@ static void each_replica_has_its_share(void **state) {
 }
 
 /* As many steps under each strategy: what some of them share out is in the checkpoints of all. */
-static void go_through(const char *dir, bool share, float *losses) {
-  struct model m = build(mirrored(2, 0), shoal_adam(0.05));
+static void go_through(const char *dir, bool share, shoal_optimizer optimizer, float *losses) {
+  struct model m = build(mirrored(2, 0), optimizer);
   train_in(&m, dir, STEPS, losses);
   unbuild(&m);
-  m = build(share ? sharing(NULL, 5, 0) : mirrored(5, 0), shoal_adam(0.05));
+  m = build(share ? sharing(NULL, 5, 0) : mirrored(5, 0), optimizer);
   train_in(&m, dir, STEPS, losses + STEPS);
   unbuild(&m);
-  m = build(share ? sharing(NULL, 3, 0) : mirrored(3, 0), shoal_adam(0.05));
+  m = build(share ? sharing(NULL, 3, 0) : mirrored(3, 0), optimizer);
   train_in(&m, dir, STEPS, losses + 2 * STEPS);
   unbuild(&m);
-  m = build(mirrored(1, 0), shoal_adam(0.05));
+  m = build(mirrored(1, 0), optimizer);
   train_in(&m, dir, STEPS, losses + 3 * STEPS);
   unbuild(&m);
 }
@@ -290,9 +295,9 @@ static shoal_op *mixed(shoal_graph *g, shoal_replica *r, const shoal_out *in, sh
   return shoal_minimize(g, *optimizer, out[0], shoal_global_step(g));
 }
 
-/* name: of a slot of the table; pieces: how many elements each replica has of it, 0 where it is whole. */
-static void mixed_losses(bool share, const char *dir, shoal_optimizer optimizer, const char *name, int64_t pieces,
-                         float *losses) {
+/* under, name: of a slot of the table; pieces: how many elements each replica has of it, 0 where it is whole. */
+static void mixed_losses(bool share, const char *dir, shoal_optimizer optimizer, const char *under, const char *name,
+                         int64_t pieces, float *losses) {
   shoal_strategy *s = share ? sharing(NULL, 2, 0) : mirrored(2, 0);
   shoal_graph *g = shoal_graph_new();
   char piece[64];
@@ -303,10 +308,10 @@ static void mixed_losses(bool share, const char *dir, shoal_optimizer optimizer,
   shoal_op *train = shoal_strategy_run(g, s, mixed, &optimizer, in, 1, out, 1);
   shoal_out loss = shoal_strategy_reduce(g, s, SHOAL_REDUCE_MEAN, out, 1);
   if (shoal_report(g)) fail();
-  snprintf(piece, sizeof piece, "rows/%s/piece_1", name);
+  snprintf(piece, sizeof piece, "%srows/%s/piece_1", under, name);
   assert_true((shoal_graph_op(g, piece) != NULL) == (share && pieces));
   if (share && pieces && !strcmp(name, "Adam")) assert_int_equal(slot_elements(g, "rows/Adam/piece_1"), pieces);
-  snprintf(piece, sizeof piece, "half/%s/piece_1", name);
+  snprintf(piece, sizeof piece, "%shalf/%s/piece_1", under, name);
   assert_true((shoal_graph_op(g, piece) != NULL) == share);
   shoal_status error = NULL;
   SHOAL_TRAIN_SESSION(session, g, .checkpoint_dir = dir, .no_signals = true, .status = &error, .strategy = s)
@@ -317,7 +322,7 @@ static void mixed_losses(bool share, const char *dir, shoal_optimizer optimizer,
 }
 
 /* Trained, saved and trained on: shared out, then not, and never shared out. */
-static void share_rows(shoal_optimizer optimizer, const char *name, int64_t pieces) {
+static void share_rows_under(shoal_optimizer optimizer, const char *under, const char *name, int64_t pieces) {
   static int calls;
   char sub[64];
   float losses[2][2 * STEPS];
@@ -326,20 +331,28 @@ static void share_rows(shoal_optimizer optimizer, const char *name, int64_t piec
     snprintf(sub, sizeof sub, "rows_%d_%d", calls, share);
     char *dir = in_dir(sub);
     for (int run = 0; run < 2; run++)
-      mixed_losses(share && !run, dir, optimizer, name, pieces, losses[share] + run * STEPS);
+      mixed_losses(share && !run, dir, optimizer, under, name, pieces, losses[share] + run * STEPS);
     free(dir);
   }
   assert_true(losses[0][2 * STEPS - 1] < losses[0][0]);
   assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
 }
 
+static void share_rows(shoal_optimizer optimizer, const char *name, int64_t pieces) {
+  share_rows_under(optimizer, "", name, pieces);
+}
+
 static void rows_share_out_what_changes_whole(void **state) {
+  share_rows_under(shoal_keras_adam(0.05), "training/Adam/", "m", 3 * 2);
   share_rows(shoal_adam(0.05), "Adam", 3 * 2);
   share_rows(shoal_adamw(0.05, 0.1), "AdamW", 3 * 2);
 }
 
 /* And those that change the rows of the gradient alone. */
 static void rows_share_out_what_was_looked_up(void **state) {
+  share_rows_under(shoal_keras_sgd(0.1, 0.9), "training/SGD/", "momentum", 3 * 2);
+  share_rows_under(shoal_keras_adagrad(0.1), "training/Adagrad/", "accumulator", 3 * 2);
+  share_rows_under(shoal_keras_ftrl(0.1), "training/Ftrl/", "linear", 3 * 2);
   share_rows(shoal_momentum(0.1, 0.9), "Momentum", 3 * 2);
   share_rows(shoal_nesterov(0.1, 0.9), "Momentum", 3 * 2);
   share_rows(shoal_adagrad(0.1), "Adagrad", 3 * 2);
@@ -363,43 +376,57 @@ static shoal_op *in_parts(shoal_graph *g, shoal_replica *r, const shoal_out *in,
   shoal_out h = shoal_tanh(g, shoal_mat_mul(g, in[0], shoal_partitioned_value(g, &kernel)));
   shoal_partitioned_free(&kernel);
   out[0] = shoal_reduce_mean(g, shoal_square(g, shoal_sub(g, shoal_dense(g, h, 1, "out"), in[1])));
-  return shoal_minimize(g, shoal_adam(0.05), out[0], shoal_global_step(g));
+  return shoal_minimize(g, *(shoal_optimizer *)arg, out[0], shoal_global_step(g));
 }
 
-static void losses_in_parts(shoal_strategy *s, const char *dir, float *losses) {
-  struct model m = build_of(s, in_parts, NULL);
+static void losses_in_parts(shoal_strategy *s, shoal_optimizer optimizer, const char *dir, float *losses) {
+  struct model m = build_of(s, in_parts, &optimizer);
   train_in(&m, dir, STEPS, losses);
   unbuild(&m);
 }
 
 /* Slots of parts are shared out too, and saved as parts of one slot; the next run has another number of replicas, the
  * last one shares nothing out. */
-static void parts_share_out_their_state(void **state) {
-  char *with = in_dir("parts_with"), *without = in_dir("parts_without");
+static void share_parts(shoal_optimizer optimizer, const char *name) {
+  char sub[64];
+  snprintf(sub, sizeof sub, "%s_with", name);
+  char *with = in_dir(sub);
+  snprintf(sub, sizeof sub, "%s_without", name);
+  char *without = in_dir(sub);
   float losses[3 * STEPS], want[3 * STEPS];
   for (int n = 2; n < 4; n++) {
-    losses_in_parts(sharing(NULL, n, 0), with, losses + (n - 2) * STEPS);
-    losses_in_parts(mirrored(n, 0), without, want + (n - 2) * STEPS);
+    losses_in_parts(sharing(NULL, n, 0), optimizer, with, losses + (n - 2) * STEPS);
+    losses_in_parts(mirrored(n, 0), optimizer, without, want + (n - 2) * STEPS);
   }
-  losses_in_parts(mirrored(2, 0), with, losses + 2 * STEPS);
-  losses_in_parts(mirrored(2, 0), without, want + 2 * STEPS);
+  losses_in_parts(mirrored(2, 0), optimizer, with, losses + 2 * STEPS);
+  losses_in_parts(mirrored(2, 0), optimizer, without, want + 2 * STEPS);
   assert_true(want[3 * STEPS - 1] < want[0]);
   assert_memory_equal(losses, want, sizeof want);
-  struct model m = build_of(sharing(NULL, 2, 0), in_parts, NULL);
+  struct model m = build_of(sharing(NULL, 2, 0), in_parts, &optimizer);
   assert_int_equal(slot_elements(m.g, "/piece_0"), 2 * (5 + 3 + 3 + 1)); /* of 10 + 5, 5 and 1, each of two slots */
   unbuild(&m);
   free(with);
   free(without);
 }
 
-static void shared_out_state_is_saved_whole(void **state) {
-  char *with = in_dir("with"), *without = in_dir("without");
+static void parts_share_out_their_state(void **state) {
+  share_parts(shoal_adam(0.05), "parts");
+  share_parts(shoal_keras_adam(0.05), "keras_parts");
+}
+
+static void save_whole(shoal_optimizer optimizer, const char *one, const char *other) {
+  char *with = in_dir(one), *without = in_dir(other);
   float losses[4 * STEPS], want[4 * STEPS];
-  go_through(with, true, losses);
-  go_through(without, false, want);
+  go_through(with, true, optimizer, losses);
+  go_through(without, false, optimizer, want);
   assert_memory_equal(losses, want, sizeof want);
   free(with);
   free(without);
+}
+
+static void shared_out_state_is_saved_whole(void **state) {
+  save_whole(shoal_adam(0.05), "with", "without");
+  save_whole(shoal_keras_adam(0.05), "keras_with", "keras_without");
 }
 
 /* ---- what replicas say to each other ---- */

@@ -156,7 +156,8 @@ static void watch(struct question *q, const struct worker *w) {
 }
 
 /* After it. Whoever wanted it to end before found nobody waiting. */
-static void asked(struct question *q) {
+static void asked(struct worker *w, struct question *q) {
+  collective_missed_watch(w);
   shoal_status failed = failed_before(q->collectives, q->asker);
   if (atomic_load(&q->ended)) on_time_out(q);
   else if (failed && leader_leave(q->tables, &q->wait, NULL)) reply(q, status_copy(failed), NULL);
@@ -217,7 +218,7 @@ void worker_service_complete_group(struct worker *w, struct rpc_call *c) {
     struct question *q = question_new(w, c, "group", g.key, group_told);
     watch(q, w);
     leader_ask_group(q->tables, &g, &q->wait);
-    asked(q);
+    asked(w, q);
   }
   free(type);
   free(device);
@@ -270,7 +271,7 @@ void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
     struct question *q = question_new(w, c, "instance", i.key, instance_told);
     watch(q, w);
     leader_ask_instance(q->tables, &i, &q->wait);
-    asked(q);
+    asked(w, q);
   }
   free(device);
 }

@@ -256,7 +256,7 @@ static void ask_whether_it_stands(struct sequence_call *k, struct peer *peer, in
 
 /* ---- the number of a step ---- */
 
-static struct peer *find_task(struct worker *w, const char *task) {
+struct peer *collectives_find_task(struct worker *w, const char *task) {
   struct device_spec d;
   shoal_status s = device_spec_parse(task, &d);
   const char *address = s || !d.has_job || !d.has_task ? NULL : cluster_spec_find(w->spec, d.job, d.task);
@@ -281,7 +281,7 @@ void collective_next_step(struct worker *w, int64_t key, const char *named, int6
   struct collectives *c = &w->collectives;
   char *leader = named ? mem_strdup(named) : collectives_leader(c, w->spec), *whom = NULL;
   bool own = !strcmp(leader, w->task), anew;
-  struct peer *peer = own ? NULL : find_task(w, leader);
+  struct peer *peer = own ? NULL : collectives_find_task(w, leader);
   uint64_t now = peer ? peer_incarnation(peer) : 0;
   failed_steps_go_on(&c->failed, key);
   pthread_mutex_lock(&c->lock);
@@ -291,7 +291,7 @@ void collective_next_step(struct worker *w, int64_t key, const char *named, int6
   pthread_mutex_unlock(&c->lock);
   if (anew) whom = failed_steps_missed(&c->failed, key, began, &missed);
   if (missed != UNKNOWN && !whom) next = missed;
-  struct peer *failed = whom ? find_task(w, whom) : NULL;
+  struct peer *failed = whom ? collectives_find_task(w, whom) : NULL;
   if (next != UNKNOWN && !failed) done(arg, NULL, next);
   else if (!own && !peer) done(arg, INVALID("The leader of collectives, %s, is not in this task's cluster", leader), 0);
   else {

@@ -298,8 +298,10 @@ static void ask_here(struct joining *j, void (*ask)(struct joining *j, struct le
     finish(j, cancel_reason(&j->guard.cancel));
     return;
   }
+  struct worker *w = j->site->session->worker;
   guard_ref(&j->guard);
-  ask(j, j->site->session->worker->collectives.tables);
+  ask(j, w->collectives.tables);
+  collective_missed_watch(w);
   /* Whoever cancelled between the two found nobody waiting. */
   if (cancel_started(&j->guard.cancel)) leave(j);
   guard_unref(&j->guard);
@@ -351,7 +353,7 @@ static void have_instance(struct joining *j, int source) {
 static void instance_told_here(struct leader_wait *w, shoal_status s, struct leader_answer *group, int source) {
   struct joining *j = (struct joining *)((char *)w - offsetof(struct joining, wait));
   cancel_deregister(&j->guard.cancel, &j->leaving);
-  if (s) finish(j, s);
+  if (s) finish(j, status_suffix(s, " in step %" PRId64, j->step->id));
   else have_instance(j, source);
 }
 
@@ -462,8 +464,10 @@ static void status_came(void *arg, shoal_status s, struct rpc_body *body) {
   cancellable_end(&j->call);
   if (!s) s = rpc_body_flat(body, &data, &size);
   if (!s) peer_learn(j->restarted, data, size);
-  shoal_status_free(s); /* who does not answer is missed elsewhere */
-  moment_wait(&j->again, &j->guard.cancel, BETWEEN_MS, ask_again, j);
+  shoal_status absent = peer_absence(j->restarted, s);
+  shoal_status_free(s);
+  if (absent) finish(j, absent);
+  else moment_wait(&j->again, &j->guard.cancel, BETWEEN_MS, ask_again, j);
 }
 
 /* From the leader; and from the task, which may have been restarted once more since it was last asked. */
@@ -539,6 +543,7 @@ static void have_group(struct joining *j, shoal_status s, const void *data, size
 static void group_told_here(struct leader_wait *w, shoal_status s, struct leader_answer *group, int source) {
   struct joining *j = (struct joining *)((char *)w - offsetof(struct joining, wait));
   cancel_deregister(&j->guard.cancel, &j->leaving);
+  if (s) status_suffix(s, " in step %" PRId64, j->step->id);
   have_group(j, s, s ? NULL : group->bytes.at, s ? 0 : group->bytes.n);
 }
 

@@ -12,6 +12,7 @@
  *   collective_guard.c    what ends them early
  *   collective_failed.c   that a step has failed in another task
  *   collective_others.c   what became of TensorFlow's tasks after that
+ *   collective_missed.c   members that do not come to the leader
  *   collective_service.c  what other tasks ask: CompleteGroup, CompleteInstance, GetStepSequence of the leader; RecvBuf
  *                         is worker_service_run.c's, beside RecvTensor
  *   collective_steps.c    steps of several masters that meet have one number, which the leader gives
@@ -34,6 +35,7 @@
 #include "cluster/collective_failed.h"
 #include "cluster/collective_guard.h"
 #include "cluster/collective_memory.h"
+#include "cluster/collective_missed.h"
 #include "cluster/collective_party.h"
 #include "collective/group.h"
 #include "collective/leader.h"
@@ -51,6 +53,7 @@ struct collectives { /* of one worker */
   char *leader;      /* the task, as --collective_group_leader said; NULL: by the cluster's description */
   int64_t timeout_ns;
   struct leader *tables; /* in case that it is us */
+  struct missed_watch missed;
   struct collective_memory *memory;
   atomic_int_fast64_t in_memory, in_windows, by_messages; /* how many were begun */
   atomic_int_fast64_t parties;                            /* how often, of those in memory and in parcels */
@@ -164,6 +167,9 @@ void collective_step_over(struct worker *w, int64_t key, int64_t id, int64_t ses
 bool collective_sequence_failed(struct collectives *c, int64_t key, int64_t id);
 /* As the leader: what the next number is, for a session that began then. */
 int64_t collective_sequence(struct collectives *c, int64_t key, int64_t began);
+
+/* A task of the worker's cluster, a reference; NULL: it is not in it. */
+struct peer *collectives_find_task(struct worker *w, const char *task);
 
 /* ---- collective_wire.c ---- */
 

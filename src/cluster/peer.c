@@ -67,6 +67,7 @@ struct peer {
   bool silent;                /* lock: the last one was not answered */
   uint64_t incarnation;       /* lock: of its first device, once known */
   struct text status;         /* lock: what it last said of its devices */
+  int64_t changed;            /* lock: when that was first of another incarnation than before; 0: never */
   struct fast_client *fast;   /* lock: NULL until offered */
   int fast_tries;             /* lock: tickets that led nowhere */
   bool dialing;               /* lock: one is being tried */
@@ -198,6 +199,9 @@ struct peer *peers_get(struct peers *p, const char *task, const char *address, b
 }
 
 const char *peer_address(const struct peer *p) { return p->address; }
+
+int64_t peers_quiet_ns(const struct peers *p) { return p->timeout_ns / 5; }
+int64_t peers_patience_ns(const struct peers *p) { return p->timeout_ns * 3 / 5; }
 
 struct rpc_channel *peer_channel(struct peer *p) {
   return p->channel;
@@ -522,9 +526,23 @@ void peer_cancel_all(struct peer *p, shoal_status why) {
   shoal_status_free(why);
 }
 
+static uint64_t first_incarnation(struct wire w) {
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.tag != GetStatusResponse_device_attributes) continue;
+    struct wire device = wire_inside(&f);
+    for (struct wire_field k; wire_next(&device, &k) == WIRE_FIELD;)
+      if (k.tag == DeviceAttributes_incarnation) return k.value;
+    return 0;
+  }
+  return 0;
+}
+
 void peer_learn(struct peer *p, const void *status, size_t n) {
   enum { MOST = 64 << 10 };
+  uint64_t now = first_incarnation(wire_from(status, n));
   pthread_mutex_lock(&p->lock);
+  uint64_t before = first_incarnation(wire_from(p->status.at, p->status.n));
+  if (before && now && before != now) p->changed = clock_ns();
   text_release(&p->status);
   if (n <= MOST) text_add(&p->status, status, n);
   pthread_mutex_unlock(&p->lock);
@@ -556,17 +574,6 @@ uint64_t peer_device_incarnation(struct peer *p, const char *device) {
   return found;
 }
 
-static uint64_t first_incarnation(struct wire w) {
-  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.tag != GetStatusResponse_device_attributes) continue;
-    struct wire device = wire_inside(&f);
-    for (struct wire_field k; wire_next(&device, &k) == WIRE_FIELD;)
-      if (k.tag == DeviceAttributes_incarnation) return k.value;
-    return 0;
-  }
-  return 0;
-}
-
 uint64_t peer_incarnation(struct peer *p) {
   pthread_mutex_lock(&p->lock);
   uint64_t found = first_incarnation(wire_from(p->status.at, p->status.n));
@@ -574,16 +581,29 @@ uint64_t peer_incarnation(struct peer *p) {
   return found;
 }
 
+int64_t peer_changed(struct peer *p) {
+  pthread_mutex_lock(&p->lock);
+  int64_t changed = p->changed;
+  pthread_mutex_unlock(&p->lock);
+  return changed;
+}
+
+shoal_status peer_absence(const struct peer *p, shoal_status s) {
+  shoal_code code = shoal_status_code(s);
+  if (code != SHOAL_UNAVAILABLE && code != SHOAL_DEADLINE_EXCEEDED && code != SHOAL_UNAUTHENTICATED) return NULL;
+  const char *why = code == SHOAL_DEADLINE_EXCEEDED ? "stopped, overloaded or unreachable" : shoal_status_message(s);
+  return STATUS(SHOAL_UNAVAILABLE, "Task %s at %s does not answer (%.*s)", p->task, p->address, (int)strcspn(why, "\n"),
+                why);
+}
+
 static void on_status(void *arg, shoal_status s, struct rpc_body *body) {
   struct peer_question *q = arg;
   struct peer *p = q->peer;
   struct peers *set = p->set;
   shoal_code code = shoal_status_code(s);
-  if (code == SHOAL_UNAVAILABLE || code == SHOAL_DEADLINE_EXCEEDED || code == SHOAL_UNAUTHENTICATED) {
-    fail_calls(
-        p, q->asked,
-        STATUS(SHOAL_UNAVAILABLE, "Task %s at %s does not answer (%s)", p->task, p->address,
-               code == SHOAL_DEADLINE_EXCEEDED ? "stopped, overloaded or unreachable" : shoal_status_message(s)));
+  shoal_status absent = peer_absence(p, s);
+  if (absent) {
+    fail_calls(p, q->asked, absent);
     drop_fast(p);
   } else if (!s) {
     const void *said = "";
@@ -617,7 +637,7 @@ static bool overdue(struct peer *p, int64_t now) {
   pthread_mutex_lock(&p->lock);
   for (const struct peer_call *c = p->calls; c; c = c->next)
     if (!c->unwatched) oldest = MIN(oldest, c->started);
-  bool due = !p->asked && oldest != INT64_MAX && now - MAX(oldest, p->heard) > p->set->timeout_ns / 5;
+  bool due = !p->asked && oldest != INT64_MAX && now - MAX(oldest, p->heard) > peers_quiet_ns(p->set);
   p->asked = p->asked || due;
   pthread_mutex_unlock(&p->lock);
   return due;
@@ -627,7 +647,7 @@ static bool overdue(struct peer *p, int64_t now) {
 static void ask_status(struct peer *p, int64_t now) {
   struct peer_question *q = mem_zalloc(1, sizeof *q);
   *q = (struct peer_question){p, now};
-  rpc_start(p->channel, "/tensorflow.WorkerService/GetStatus", NULL, now + p->set->timeout_ns * 3 / 5, 0, on_status, q,
+  rpc_start(p->channel, "/tensorflow.WorkerService/GetStatus", NULL, now + peers_patience_ns(p->set), 0, on_status, q,
             NULL);
 }
 

@@ -26,6 +26,11 @@ void peers_free(struct peers *p);
  * of the own cluster do; others go, with their connection, when nobody has them and no call is under way. */
 struct peer *peers_get(struct peers *p, const char *task, const char *address, bool keep);
 void peer_unref(struct peer *p);
+/* After how much silence a peer that is waited for is asked for its status, and how long that question waits. */
+int64_t peers_quiet_ns(const struct peers *p);
+int64_t peers_patience_ns(const struct peers *p);
+/* "Task T at A does not answer (...)", of a peer whose answer to GetStatus was s; NULL: it is there. */
+shoal_status peer_absence(const struct peer *p, shoal_status s);
 /* One line for each call that waits. */
 void peers_describe(struct peers *p, struct text *out);
 
@@ -41,6 +46,8 @@ void peer_learn(struct peer *p, const void *status, size_t n);
 uint64_t peer_device_incarnation(struct peer *p, const char *device);
 /* Of its first device: another one says that the task was started anew. */
 uint64_t peer_incarnation(struct peer *p);
+/* When it was learnt that it was started anew; 0: never. */
+int64_t peer_changed(struct peer *p);
 
 enum peer_flags {
   PEER_UNWATCHED = 0x100, /* not failed by the watch: for calls that wait for a peer to come up */

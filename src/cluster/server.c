@@ -433,6 +433,7 @@ static void free_server(struct shoal_server *s) {
   pages_stop(s->pages); /* which look at all of it */
   if (s->rpc) stop_serving(s);
   if (s->worker) {
+    collective_missed_stop(s->worker);
     /* Where requests of the fast path go on, what they work on stays: the process ends, or has lost this much memory.
      */
     if (!fast_server_stop(s->worker->fast)) return;

@@ -24,6 +24,9 @@ enum { MOST_GROUPS = 1024, MOST_INSTANCES = 16384, MOST_MEMBERS = 65536, MOST_AT
 static const size_t MOST_BYTES = 256 << 20;
 /* A group that does not fit one that was complete for so long is another program's: the old one is forgotten. */
 static const int64_t SETTLED_NS = 1000000000;
+/* After which people are told who is missing; then each time it has lasted twice as long. */
+static const int64_t SAY_NS = 5000000000;
+enum { MOST_ABSENT = 64 };
 
 struct roll_member {
   char *device;
@@ -47,6 +50,7 @@ struct leader_roll {
   struct leader_table *table;
   uint64_t asker; /* who has begun it */
   int size;
+  int64_t began, say;                /* say: when to tell people next that some are missing */
   int64_t complete;                  /* since when; 0: some are missing */
   size_t bytes;                      /* of its members */
   VEC(struct roll_member *) members; /* of an instance: until it is complete */
@@ -149,6 +153,8 @@ static struct leader_roll *roll_new(struct leader_table *t, const char *name, ui
   r->table = t;
   r->asker = asker;
   r->size = size;
+  r->began = clock_ns();
+  r->say = r->began + SAY_NS;
   r->source = -1;
   strmap_put(&t->rolls, name, r);
   count(t, asker, 1);
@@ -314,6 +320,27 @@ bool leader_leave(struct leader *l, struct leader_wait *w, struct text *why) {
   return r != NULL;
 }
 
+/* With the lock held: instances of a group, complete or not, go; who waits in them is added to the list. */
+static void drop_instances(struct leader *l, const struct leader_roll *group, bool complete,
+                           struct leader_wait **waiting) {
+  VEC(struct leader_roll *) dropped = {0};
+  char prefix[32];
+  void *value;
+  snprintf(prefix, sizeof prefix, "%s:", group->name);
+  for (size_t i = 0; strmap_next(&l->instances.rolls, &i, NULL, &value);) {
+    struct leader_roll *r = value;
+    if (!r->complete == !complete && str_starts(r->name, prefix)) vec_push(&dropped, r);
+  }
+  for (size_t i = 0; i < dropped.n; i++) {
+    for (struct leader_wait *w = roll_drop(l, dropped.at[i]), *next; w; w = next) {
+      next = w->next;
+      w->next = *waiting;
+      *waiting = w;
+    }
+  }
+  vec_release(&dropped);
+}
+
 /* ---- telling: without it ---- */
 
 static void tell_all(struct leader_wait *list, shoal_status s, struct leader_answer *group, int source) {
@@ -429,6 +456,18 @@ static shoal_status set_attributes(struct leader *l, struct leader_roll *r, stru
   return NULL;
 }
 
+static uint64_t incarnation_of(struct wire attributes) {
+  for (struct wire_field f; wire_next(&attributes, &f) == WIRE_FIELD;)
+    if (f.tag == DeviceAttributes_incarnation) return f.value;
+  return 0;
+}
+
+/* Was the task of a member, which tells this of itself now, started anew? */
+static bool is_anew(const struct roll_member *m, struct wire attributes) {
+  uint64_t before = incarnation_of(wire_from(m->attributes.at, m->attributes.n)), now = incarnation_of(attributes);
+  return before && now && before != now;
+}
+
 /* With the lock held. *answer: a reference, unless w waits. */
 static shoal_status join_group(struct leader *l, const struct group_question *q, const struct device_spec *spec,
                                struct leader_wait *w, struct leader_outcome *o, struct leader_answer **answer) {
@@ -457,6 +496,8 @@ static shoal_status join_group(struct leader *l, const struct group_question *q,
   if (!s) {
     m->spec = *spec;
     m->rank = rank;
+    /* Who waits in an instance of it waits for the one before. */
+    if (r->complete && is_anew(m, q->attributes)) drop_instances(l, r, false, &o->displaced);
     s = set_attributes(l, r, m, q->attributes);
     if (s && !m->waits && !r->complete) remove_member(l, r, m);
   }
@@ -491,6 +532,7 @@ void leader_ask_group(struct leader *l, const struct group_question *q, struct l
     pthread_mutex_unlock(&l->lock);
   }
   tell_evicted(&o, &l->groups);
+  tell_displaced(&o, q->key);
   if (!waits) {
     tell_all(o.others, s, answer, -1);
     w->done(w, s, answer, -1);
@@ -628,27 +670,6 @@ static bool has_member_of(const struct leader_roll *group, const char *task) {
   return false;
 }
 
-/* With the lock held: instances of a group, complete or not, go; who waits in them is added to the list. */
-static void drop_instances(struct leader *l, const struct leader_roll *group, bool complete,
-                           struct leader_wait **waiting) {
-  VEC(struct leader_roll *) dropped = {0};
-  char prefix[32];
-  void *value;
-  snprintf(prefix, sizeof prefix, "%s:", group->name);
-  for (size_t i = 0; strmap_next(&l->instances.rolls, &i, NULL, &value);) {
-    struct leader_roll *r = value;
-    if (!r->complete == !complete && str_starts(r->name, prefix)) vec_push(&dropped, r);
-  }
-  for (size_t i = 0; i < dropped.n; i++) {
-    for (struct leader_wait *w = roll_drop(l, dropped.at[i]), *next; w; w = next) {
-      next = w->next;
-      w->next = *waiting;
-      *waiting = w;
-    }
-  }
-  vec_release(&dropped);
-}
-
 /* The group itself stays, or goes. */
 static void lose(struct leader *l, const char *task, bool stays, shoal_status why) {
   VEC(struct leader_roll *) found = {0};
@@ -673,6 +694,83 @@ static void lose(struct leader *l, const char *task, bool stays, shoal_status wh
 void leader_lose_task(struct leader *l, const char *task, shoal_status why) { lose(l, task, false, why); }
 
 void leader_task_left(struct leader *l, const char *task, shoal_status why) { lose(l, task, true, why); }
+
+/* ---- who is missed ---- */
+
+static void add_absent(const struct leader *l, const struct leader_roll *r, struct leader_gap *g) {
+  const struct leader_roll *group = strmap_getn(&l->groups.rolls, r->name, strcspn(r->name, ":"));
+  for (size_t i = 0; group && group->complete && i < group->members.n && g->absent.n < MOST_ABSENT; i++) {
+    const struct roll_member *m = group->members.at[i];
+    if (find_member(r, m->device)) continue;
+    uint64_t incarnation = incarnation_of(wire_from(m->attributes.at, m->attributes.n));
+    vec_push(&g->absent, ((struct leader_absent){mem_strdup(m->device), incarnation, (int)m->at}));
+  }
+}
+
+static void count_tasks(const struct leader_roll *r, struct leader_gap *g) {
+  for (size_t i = 0; i < r->members.n; i++) {
+    const char *device = r->members.at[i]->device;
+    char *task = mem_strndup(device, device_task_length(device));
+    strmap_put(&g->tasks, task, (void *)((intptr_t)strmap_get(&g->tasks, task) + 1));
+    free(task);
+  }
+}
+
+static struct leader_gap gap_of(const struct leader *l, struct leader_roll *r) {
+  int64_t now = clock_ns();
+  struct leader_gap g = {.is_group = r->table == &l->groups,
+                         .name = mem_strdup(r->name),
+                         .began = r->began,
+                         .size = r->size,
+                         .came = (int)r->members.n,
+                         .say = now >= r->say};
+  if (g.say) r->say = now + (now - r->began);
+  if (g.is_group) {
+    g.what = mem_printf("collective group %s", r->name);
+    count_tasks(r, &g);
+  } else {
+    const char *key = strchr(r->name, ':');
+    g.what = mem_printf("instance %s of collective group %.*s", key + 1, (int)(key - r->name), r->name);
+    add_absent(l, r, &g);
+  }
+  return g;
+}
+
+bool leader_gaps_find(struct leader *l, int64_t before, struct leader_gaps *out) {
+  struct leader_table *const tables[] = {&l->groups, &l->instances};
+  bool any = false;
+  void *value;
+  pthread_mutex_lock(&l->lock);
+  for (size_t t = 0; t < COUNT_OF(tables); t++)
+    for (size_t i = 0; strmap_next(&tables[t]->rolls, &i, NULL, &value);) {
+      struct leader_roll *r = value;
+      any = any || r->waiting;
+      if (r->waiting && r->began <= before) vec_push(out, gap_of(l, r));
+    }
+  pthread_mutex_unlock(&l->lock);
+  return any;
+}
+
+void leader_gaps_release(struct leader_gaps *gaps) {
+  for (size_t i = 0; i < gaps->n; i++) {
+    struct leader_gap *g = &gaps->at[i];
+    for (size_t k = 0; k < g->absent.n; k++) free(g->absent.at[k].device);
+    vec_release(&g->absent);
+    strmap_release(&g->tasks);
+    free(g->name);
+    free(g->what);
+  }
+  vec_release(gaps);
+}
+
+void leader_gap_lose(struct leader *l, const struct leader_gap *g, shoal_status why) {
+  pthread_mutex_lock(&l->lock);
+  struct leader_roll *r = strmap_get(g->is_group ? &l->groups.rolls : &l->instances.rolls, g->name);
+  bool waits = r && !r->complete && r->began == g->began;
+  struct leader_wait *waiting = waits ? roll_drop(l, r) : NULL;
+  pthread_mutex_unlock(&l->lock);
+  tell_all(waiting, why, NULL, -1);
+}
 
 /* ---- going ---- */
 

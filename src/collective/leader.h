@@ -17,7 +17,9 @@
 
 #include "base/ref.h"
 #include "base/status.h"
+#include "base/strmap.h"
 #include "base/text.h"
+#include "base/vec.h"
 #include "base/wire.h"
 #include "collective/meeting.h"
 
@@ -75,6 +77,37 @@ void leader_lose_task(struct leader *l, const char *task, shoal_status why);
 /* The task has gone in order. Its groups stay as they are for those who are not done yet; who waits in an instance that
  * it has not come to is told why. */
 void leader_task_left(struct leader *l, const char *task, shoal_status why);
+
+/* ---- who is missed ---- */
+
+/* A group or an instance in which somebody waits, as it was when it was looked at. */
+struct leader_gap {
+  bool is_group;
+  char *name; /* its key in its table */
+  char *what; /* for people */
+  int64_t began;
+  int size, came;
+  bool say;            /* it is time to tell people of it (again) */
+  struct strmap tasks; /* of a group: those whose members came, and how many of each, as a pointer */
+  VEC(struct leader_absent {
+    char *device;
+    uint64_t incarnation;
+    int rank;
+  })
+  absent; /* of an instance, whose group is known: members that have not come, not all where they are many */
+};
+struct leader_gaps {
+  struct leader_gap *at;
+  size_t n, cap;
+};
+
+/* What waits since before then. False: nobody waits, since then or before. */
+bool leader_gaps_find(struct leader *l, int64_t before, struct leader_gaps *out);
+void leader_gaps_release(struct leader_gaps *g);
+/* A member that it waits for does not come: who waits is told why (which stays the caller's), where it still does, and
+ * it can be asked for anew. */
+void leader_gap_lose(struct leader *l, const struct leader_gap *g, shoal_status why);
+
 /* It is about to go: whoever has not been told yet of what did not fit (refusals.h) is, also who asks from now on.
  * leader_left: how many have not asked; told: some of those who asked, and may not have read the answer yet. */
 void leader_last_words(struct leader *l);

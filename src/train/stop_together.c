@@ -11,7 +11,8 @@
 #include "train/step_request.h"
 
 /* For a step after the process was told to stop. A chief has the last checkpoint to write, and its step may wait until
- * a token of a worker that died is handed out anew. */
+ * a token of a worker that died is handed out anew. Where all meet in every step, that of whoever is the last to come
+ * is the chief's too. */
 enum { STEP_MS = 5000, CHIEF_STEP_MS = 15000 };
 enum { WATCH_MS = 250, SETTLE_MS = 1000, SETTLE_LIMIT_MS = 15000, CHECK_MS = 50 };
 
@@ -30,7 +31,8 @@ void stop_together_step(struct stop_together *w, int64_t since, int64_t usual_ns
 /* The step under way outlasts the stop, which came at told_ns: the error for that, else NULL. */
 static shoal_status outlasts(struct stop_together *w, int64_t told_ns) {
   int64_t began = atomic_load(&w->step_since), now = clock_ns();
-  int64_t patience = MAX((w->is_chief ? CHIEF_STEP_MS : STEP_MS) * INT64_C(1000000), 3 * atomic_load(&w->step_usual));
+  int64_t least = w->is_chief || w->meets ? CHIEF_STEP_MS : STEP_MS;
+  int64_t patience = MAX(least * 1000000, 3 * atomic_load(&w->step_usual));
   if (!began || now - MAX(began, told_ns) < patience) return NULL;
   return STATUS(SHOAL_CANCELLED, "told to stop; a step that was waiting for %.0f s was given up",
                 (double)(now - began) * 1e-9);
@@ -49,6 +51,7 @@ static shoal_status watch(void *arg) {
       session_interrupt(w->session);
       return NULL;
     }
+    if (!w->marks) continue;
     int64_t stops;
     shoal_status e = run_marks_stops(w->marks, w->session, &stops);
     if (!e && stops > w->before) {
@@ -67,8 +70,8 @@ shoal_status stop_together_start(struct stop_together *w, struct run_marks *mark
   w->session = session;
   w->coordinator = c;
   w->is_chief = is_chief;
-  if (!marks) return NULL;
-  TRY(run_marks_stops(marks, session, &w->before));
+  if (!marks && !w->meets) return NULL;
+  if (marks) TRY(run_marks_stops(marks, session, &w->before));
   return shoal_coordinator_start(c, watch, w);
 }
 

@@ -8,7 +8,8 @@
 #include "train/run_marks.h"
 
 struct stop_together {
-  struct run_marks *marks; /* NULL: there is nobody else */
+  struct run_marks *marks; /* NULL: there is nobody else, or all meet in every step, and tell each other there */
+  bool meets;              /* they do */
   shoal_session *session;
   shoal_coordinator *coordinator;
   bool is_chief;

@@ -230,7 +230,7 @@ static void follow(struct shoal_train_session *s, shoal_train_session_options *o
   if (!rules || !rules->server) return;
   if (!o->server) o->server = rules->server;
   o->is_chief = rules->is_chief;
-  s->meets = rules->meet != NULL;
+  s->meets = s->watch.meets = rules->meet != NULL;
   s->ends_with_tasks = rules->ends_with_tasks;
 }
 

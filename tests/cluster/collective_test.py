@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import urllib.request
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -381,6 +382,39 @@ def a_member_is_lost(cluster):
         across(cluster, [(0, 0), (1, 0)])
 
 
+def a_member_is_gone_before_it_comes():
+    """To its group, and to an instance of one: the leader, which waits alone, is told who it is, as is a member that waits
+    for the leader's answer. Nobody misses a task that is not needed."""
+    lost = tf.errors.UnavailableError
+    with Cluster(worker=["shoal"] * 3, flags=["--peer_timeout=4"]) as c, tf.Graph().as_default():
+        made = [member("reduce", [1.0], t, group=15, size=3) for t in range(3)]
+        later = [member("reduce", [1.0], t, group=15, instance=2, size=3) for t in range(3)]
+        other = [member("reduce", [1.0], t, group=16, size=3) for t in range(3)]
+        with tf.Session(c.target("worker", 0)) as s:
+            check(s.run(made), [[3.0]] * 3)
+            c.tasks["worker", 2].kill(signal.SIGKILL)
+            for kind, said in ((later, "instance 2 of collective group 15 waits for /job:worker/replica:0/task:2/device:CPU:0 "
+                                       "(rank 2): Task /job:worker/replica:0/task:2 at "),
+                               (other, "collective group 16 has 2 of 3 members, and waits for /job:worker/replica:0/task:2: ")):
+                fails(lambda: s.run(kind[:2]), lost, said)
+                fails(lambda: s.run(kind[:2]), lost, "does not answer")
+        got = []
+        with contextlib.ExitStack() as opened:
+            def run(t):
+                alone = tf.ConfigProto(device_filters=[f"/job:worker/task:{t}"])
+                with tf.Graph().as_default() as g:
+                    made = member("reduce", [1.0], t, group=17)
+                session = tf.Session(c.target("worker", t), graph=g, config=alone)
+                opened.callback(session.close)
+                got.append(session.run(made))
+            first = threading.Thread(target=run, args=(0,))
+            first.start()
+            time.sleep(6)  # longer than it takes to find out that the third is gone
+            run(1)
+            first.join()
+        check(got, [[2.0]] * 2)
+
+
 def a_member_is_stopped(hint="auto"):
     """A client of each task: the one that runs is told who does not answer; the one that was stopped is told that its step
     is over; then their steps meet again."""
@@ -590,7 +624,7 @@ if __name__ == "__main__":
         code = report([(f.__name__.replace("_", " "), lambda f=f: f(c))
                        for f in (within_a_task, across_tasks, a_client_of_each_task, exchanges, communicators, large, odd_sizes, what_does_not_fit, waits_end,
                                  roles_change, only_messages_are_taken, sequences, a_member_is_lost)] +
-                      [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, a_member_is_stopped_amid_messages, three_tasks, in_shared_memory, many_together,
+                      [(f.__name__.replace("_", " "), f) for f in (a_member_is_gone_before_it_comes, a_member_is_stopped, a_member_is_stopped_amid_messages, three_tasks, in_shared_memory, many_together,
                                                                   shapes_that_change, messages_of_bfloat16, steps_of_one,
                                                                   more_groups_than_there_is_memory_for,
                                                                   without_the_fast_path, another_leads, a_session_names_its_leader,

@@ -151,6 +151,29 @@ def test_a_stopped_task_is_named_and_goes_on():
                 assert weights == want[1] and losses.items() <= want[0].items(), (w.text(), want)
 
 
+def test_a_task_that_does_not_come_is_named():
+    """Before its first step, whose collectives nobody has met in yet, or a later one: the leader says for whom it waits, and
+    ends with its step when it is told to stop; where the task is gone the others are told so."""
+    for away in (1, 3):
+        for gone in (True, False):
+            cluster = jobs(2)
+            workers = [Worker(cluster, "worker", 0, 9), Worker(cluster, "worker", 1, 9, f"away={away}")]
+            if away > 1:
+                workers[0].passes(away - 2)
+            else:
+                until(lambda: "restored or looked for" in workers[0].text() or " has 1 of 2 members, and none of "
+                      "/job:worker/replica:0/task:1" in workers[0].text(), what=workers[0].text)
+            if gone:
+                workers[1].process.kill()
+                until(lambda: "a task was lost" in workers[0].text(), what=workers[0].text)
+                lost = re.findall(r"a task was lost(?:.*\n)+?.*\[\[\{\{node", workers[0].text())
+                assert "/job:worker/replica:0/task:1" in lost[0] and (away > 1 or " in step " in lost[0]), workers[0].text()
+            workers[0].process.send_signal(signal.SIGTERM)
+            workers[0].ends(75)
+            workers[1].process.kill()
+            workers[1].process.wait()
+
+
 def test_a_task_whose_step_fails_alone_is_named():
     """Its program ends with its own error; the others are told by whom and why, at once, and go on with it from the newest
     checkpoint when it has come again."""

@@ -4,6 +4,7 @@
 
 #include "unit.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "collective/group.h"
 #include "collective/leader.h"
@@ -226,6 +227,45 @@ static void who_waits_for_one_that_is_gone_is_told(void **state) {
   }
 }
 
+/* What waits is found, with who has not come as far as that is known, and can be lost; who was started anew and joins
+ * again ends the waits for the one before. */
+static void who_is_missed_is_found(void **state) {
+  struct leader *l = leader_new();
+  struct leader_gaps gaps = {0};
+  struct asked a, b;
+  assert_false(leader_gaps_find(l, clock_ns(), &gaps));
+  join(l, &a, 1, 2, 0, 1);
+  assert_true(leader_gaps_find(l, 0, &gaps) && !gaps.n);
+  assert_true(leader_gaps_find(l, clock_ns(), &gaps) && gaps.n == 1);
+  assert_true(gaps.at[0].is_group && gaps.at[0].came == 1 && gaps.at[0].size == 2 && !gaps.at[0].say);
+  assert_true(strmap_has(&gaps.at[0].tasks, "/job:worker/replica:0/task:0") && gaps.at[0].tasks.n == 1);
+  join(l, &b, 1, 2, 1, 3);
+  shoal_status why = STATUS(SHOAL_UNAVAILABLE, "it is gone");
+  leader_gap_lose(l, &gaps.at[0], why); /* which is none any more */
+  leader_gaps_release(&gaps);
+  forget(&a);
+  forget(&b);
+
+  for (int turn = 0; turn < 2; turn++) {
+    gaps = (struct leader_gaps){0};
+    ask(l, &a, question(0, true));
+    assert_true(leader_gaps_find(l, clock_ns(), &gaps) && gaps.n == 1 && gaps.at[0].absent.n == 1);
+    const struct leader_absent *absent = gaps.at[0].absent.at;
+    assert_string_equal(absent->device, device_of(1, 0));
+    assert_true(absent->incarnation == 3 && absent->rank == 1 && !gaps.at[0].is_group);
+    assert_string_equal(gaps.at[0].what, "instance 5 of collective group 1");
+    if (!turn) leader_gap_lose(l, &gaps.at[0], why);
+    else join(l, &b, 1, 2, 1, 4);
+    assert_true(a.answered);
+    if (!turn) ASSERT_FAILS(a.status, SHOAL_UNAVAILABLE, "it is gone");
+    else ASSERT_FAILS(a.status, SHOAL_ABORTED, "group 1 has changed");
+    leader_gaps_release(&gaps);
+  }
+  forget(&b);
+  shoal_status_free(why);
+  leader_free(l);
+}
+
 /* A leader that goes tells those who have not heard of what did not fit; one that stays waits for all anew. */
 static void who_comes_late_is_told(void **state) {
   struct leader *l = leader_new();
@@ -412,8 +452,8 @@ static void groups_of_thousands(void **state) {
 RUN_TESTS(cmocka_unit_test(all_are_told_in_order_of_rank), cmocka_unit_test(who_is_lost_is_waited_for),
           cmocka_unit_test(what_does_not_fit_is_told_to_all), cmocka_unit_test(instances),
           cmocka_unit_test(who_waits_is_told_that_the_group_is_another),
-          cmocka_unit_test(who_waits_for_one_that_is_gone_is_told), cmocka_unit_test(who_comes_late_is_told),
-          cmocka_unit_test(broadcasts_have_one_source), cmocka_unit_test(who_leaves_is_not_waited_for),
-          cmocka_unit_test(there_is_a_bound), cmocka_unit_test(a_source_does_not_receive),
-          cmocka_unit_test(who_has_most_makes_room), cmocka_unit_test(a_member_tells_little),
-          cmocka_unit_test(groups_of_thousands))
+          cmocka_unit_test(who_waits_for_one_that_is_gone_is_told), cmocka_unit_test(who_is_missed_is_found),
+          cmocka_unit_test(who_comes_late_is_told), cmocka_unit_test(broadcasts_have_one_source),
+          cmocka_unit_test(who_leaves_is_not_waited_for), cmocka_unit_test(there_is_a_bound),
+          cmocka_unit_test(a_source_does_not_receive), cmocka_unit_test(who_has_most_makes_room),
+          cmocka_unit_test(a_member_tells_little), cmocka_unit_test(groups_of_thousands))

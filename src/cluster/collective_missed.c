@@ -1,0 +1,266 @@
+/* A look: what has waited for long, with a question to each task that is missed there; when all have answered, or will
+ * not, each wait is judged. The next look comes a while after, as long as anybody waits. */
+#include "cluster/collective_missed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/join.h"
+#include "base/log.h"
+#include "cluster/worker.h"
+#include "collective/group.h"
+
+struct missed_task {
+  struct look *look;
+  char *name;
+  struct peer *peer;   /* a reference */
+  shoal_status absent; /* NULL: it has answered */
+};
+
+struct look {
+  struct worker *worker;
+  struct leader_gaps gaps;
+  struct strmap tasks; /* a name -> struct missed_task * */
+  struct join join;
+};
+
+static void look(void *arg);
+
+/* With the lock held. */
+static void look_later(struct worker *w) {
+  alarm_set(&w->collectives.missed.alarm, clock_ns() + peers_quiet_ns(w->peers) / 2, look, w);
+}
+
+void collective_missed_watch(struct worker *w) {
+  struct missed_watch *m = &w->collectives.missed;
+  pthread_mutex_lock(&w->collectives.lock);
+  m->again = true;
+  if (!m->looks && !m->over) {
+    m->looks = true;
+    look_later(w);
+  }
+  pthread_mutex_unlock(&w->collectives.lock);
+}
+
+void collective_missed_stop(struct worker *w) {
+  struct missed_watch *m = &w->collectives.missed;
+  pthread_mutex_lock(&w->collectives.lock);
+  m->over = true;
+  pthread_mutex_unlock(&w->collectives.lock);
+  alarm_clear(&m->alarm);
+}
+
+/* ---- judging ---- */
+
+static const struct missed_task *task_of(const struct look *k, const char *device) {
+  return strmap_getn(&k->tasks, device, device_task_length(device));
+}
+
+static shoal_status restarted(const struct missed_task *t, const char *what, const char *member) {
+  return status_mark_restarted(STATUS(SHOAL_ABORTED, "%s waits for %s: Task %s at %s was restarted", what, member,
+                                      t->name, peer_address(t->peer)));
+}
+
+static shoal_status gone(const struct missed_task *t, const char *what, const char *member) {
+  return STATUS(SHOAL_UNAVAILABLE, "%s waits for %s: %s", what, member, shoal_status_message(t->absent));
+}
+
+static shoal_status judge_instance(const struct look *k, const struct leader_gap *g) {
+  shoal_status why = NULL;
+  for (size_t i = 0; i < g->absent.n && !why; i++) {
+    const struct leader_absent *a = &g->absent.at[i];
+    const struct missed_task *t = task_of(k, a->device);
+    if (!t) continue;
+    uint64_t now = t->absent ? 0 : peer_device_incarnation(t->peer, a->device);
+    char *member = mem_printf("%s (rank %d)", a->device, a->rank);
+    if (t->absent) why = gone(t, g->what, member);
+    else if (now && now != a->incarnation) why = restarted(t, g->what, member);
+    free(member);
+  }
+  return why;
+}
+
+static bool is_lost(const struct missed_task *t, const struct leader_gap *g) {
+  return t && (t->absent || peer_changed(t->peer) > g->began);
+}
+
+/* How many members a task has in it: as many as any that came. */
+static intptr_t members_of_a_task(const struct leader_gap *g) {
+  intptr_t most = 1;
+  void *n;
+  for (size_t i = 0; strmap_next(&g->tasks, &i, NULL, &n);) most = MAX(most, (intptr_t)n);
+  return most;
+}
+
+static bool trains(const char *job) { return strcmp(job, "ps") != 0 && strcmp(job, "evaluator") != 0; }
+
+/* Each task of the cluster that trains. */
+static void each_task(const struct worker *w, void (*see)(void *arg, const char *task), void *arg) {
+  for (size_t j = 0; j < w->spec->jobs.n; j++) {
+    const struct cluster_job *job = &w->spec->jobs.at[j];
+    for (size_t i = 0; trains(job->name) && i < job->tasks.n; i++) {
+      char *task = mem_printf("/job:%s/replica:0/task:%d", job->name, job->tasks.at[i].index);
+      see(arg, task);
+      free(task);
+    }
+  }
+}
+
+struct headcount {
+  const struct look *look;
+  const struct leader_gap *gap;
+  const struct missed_task *lost; /* the first */
+  size_t others;                  /* that have come, or may yet */
+};
+
+static void count_task(void *arg, const char *name) {
+  struct headcount *h = arg;
+  const struct missed_task *t = strmap_has(&h->gap->tasks, name) ? NULL : strmap_get(&h->look->tasks, name);
+  if (!is_lost(t, h->gap)) h->others++;
+  else if (!h->lost) h->lost = t;
+}
+
+static shoal_status judge_group(const struct look *k, const struct leader_gap *g) {
+  struct headcount h = {.look = k, .gap = g};
+  each_task(k->worker, count_task, &h);
+  if (!h.lost || (intptr_t)h.others * members_of_a_task(g) >= g->size) return NULL;
+  char *what = mem_printf("%s has %d of %d members, and", g->what, g->came, g->size);
+  shoal_status why = h.lost->absent ? gone(h.lost, what, h.lost->name) : restarted(h.lost, what, h.lost->name);
+  free(what);
+  return why;
+}
+
+/* ---- telling people ---- */
+
+struct names {
+  const struct leader_gap *gap;
+  struct text text;
+  int n;
+};
+
+enum { MOST_NAMES = 8 };
+
+static void add_name(struct names *n, const char *name) {
+  if (n->n++ < MOST_NAMES) text_addf(&n->text, "%s%s", n->n > 1 ? ", " : "", name);
+}
+
+static void add_task(void *arg, const char *task) {
+  struct names *n = arg;
+  if (!strmap_has(&n->gap->tasks, task)) add_name(n, task);
+}
+
+static void say(const struct worker *w, const struct leader_gap *g) {
+  struct names n = {.gap = g};
+  if (g->is_group) each_task(w, add_task, &n);
+  for (size_t i = 0; i < g->absent.n; i++) add_name(&n, g->absent.at[i].device);
+  if (n.n > MOST_NAMES) text_addf(&n.text, " and %d more", n.n - MOST_NAMES);
+  LOGW("waiting for %.0f s: %s has %d of %d members%s%s", (double)(clock_ns() - g->began) * 1e-9, g->what, g->came,
+       g->size, n.n ? ", and none of " : "", n.n ? text_cstr(&n.text) : "");
+  text_release(&n.text);
+}
+
+/* ---- asking ---- */
+
+static void free_look(struct look *k) {
+  void *value;
+  for (size_t i = 0; strmap_next(&k->tasks, &i, NULL, &value);) {
+    struct missed_task *t = value;
+    peer_unref(t->peer);
+    shoal_status_free(t->absent);
+    free(t->name);
+    free(t);
+  }
+  strmap_release(&k->tasks);
+  leader_gaps_release(&k->gaps);
+  free(k);
+}
+
+static void answers_came(void *arg, shoal_status none) {
+  struct look *k = arg;
+  struct worker *w = k->worker;
+  for (size_t i = 0; i < k->gaps.n; i++) {
+    const struct leader_gap *g = &k->gaps.at[i];
+    shoal_status why = g->is_group ? judge_group(k, g) : judge_instance(k, g);
+    if (why) leader_gap_lose(w->collectives.tables, g, why);
+    else if (g->say) say(w, g);
+    shoal_status_free(why);
+  }
+  free_look(k);
+  pthread_mutex_lock(&w->collectives.lock);
+  w->collectives.missed.looks = w->collectives.missed.again && !w->collectives.missed.over;
+  if (w->collectives.missed.looks) look_later(w);
+  pthread_mutex_unlock(&w->collectives.lock);
+}
+
+static void status_came(void *arg, shoal_status s, struct rpc_body *body) {
+  struct missed_task *t = arg;
+  const void *data;
+  size_t size;
+  t->absent = peer_absence(t->peer, s);
+  if (!s) s = rpc_body_flat(body, &data, &size);
+  if (!s) peer_learn(t->peer, data, size);
+  shoal_status_free(s);
+  join_part(&t->look->join, NULL);
+}
+
+static void add_missed(struct look *k, const char *name, bool met) {
+  if (!strcmp(name, k->worker->task) || strmap_has(&k->tasks, name)) return;
+  struct peer *peer = collectives_find_task(k->worker, name);
+  if (!peer || (met && !peer_incarnation(peer))) {
+    peer_unref(peer);
+    return;
+  }
+  struct missed_task *t = mem_zalloc(1, sizeof *t);
+  *t = (struct missed_task){.look = k, .name = mem_strdup(name), .peer = peer};
+  strmap_put(&k->tasks, name, t);
+}
+
+struct missing {
+  struct look *look;
+  const struct leader_gap *gap;
+};
+
+static void add_missing(void *arg, const char *task) {
+  struct missing *m = arg;
+  if (!strmap_has(&m->gap->tasks, task)) add_missed(m->look, task, true);
+}
+
+static void list_missed(struct look *k) {
+  for (size_t i = 0; i < k->gaps.n; i++) {
+    const struct leader_gap *g = &k->gaps.at[i];
+    if (g->is_group) each_task(k->worker, add_missing, &(struct missing){k, g});
+    for (size_t n = 0; n < g->absent.n; n++) {
+      const char *device = g->absent.at[n].device;
+      char *task = mem_strndup(device, device_task_length(device));
+      add_missed(k, task, false);
+      free(task);
+    }
+  }
+}
+
+static void look(void *arg) {
+  struct worker *w = arg;
+  struct collectives *c = &w->collectives;
+  int64_t now = clock_ns();
+  struct look *k = mem_zalloc(1, sizeof *k);
+  k->worker = w;
+  pthread_mutex_lock(&c->lock);
+  c->missed.again = false;
+  pthread_mutex_unlock(&c->lock);
+  bool any = leader_gaps_find(c->tables, now - peers_quiet_ns(w->peers), &k->gaps);
+  if (any) {
+    pthread_mutex_lock(&c->lock);
+    c->missed.again = true;
+    pthread_mutex_unlock(&c->lock);
+  }
+  if (!c->coordinated) list_missed(k);
+  join_init(&k->join, k->tasks.n + 1, answers_came, k);
+  void *value;
+  for (size_t i = 0; strmap_next(&k->tasks, &i, NULL, &value);) {
+    struct missed_task *t = value;
+    peer_start(t->peer, "/tensorflow.WorkerService/GetStatus", NULL, now + peers_patience_ns(w->peers), PEER_UNWATCHED,
+               0, "whether it comes to a collective", status_came, t, NULL);
+  }
+  join_part(&k->join, NULL);
+}

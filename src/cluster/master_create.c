@@ -24,12 +24,16 @@
 #include "cluster/master.h"
 #include "graph/import.h"
 
-/* NEAR_MS: what is left of a client's deadline, at most, for the answer that says who is missing to reach it. */
-enum { LOOK_MS = 100, FIRST_MS = 1000, TELL_MS = 5000, ANSWER_MS = 1000, NEAR_MS = 2000 };
+/* NEAR_MS: what is left of a client's deadline, at most, for the answer that says who is missing to reach it. STAY_MS:
+ * how long one that has met a task that is not the one it meant stays, so that this one, which asks every second, meets
+ * it too: its program ends with the error as a rule, and its server with that. */
+enum { LOOK_MS = 100, FIRST_MS = 1000, TELL_MS = 5000, ANSWER_MS = 1000, NEAR_MS = 2000, STAY_MS = 1500 };
 
 struct answer {
   struct creation *of;
-  bool come; /* of->lock */
+  bool come;            /* of->lock */
+  shoal_status refused; /* it is not the task that was meant */
+  struct alarm alarm;
 };
 
 struct creation {
@@ -228,13 +232,26 @@ static void met(void *arg, shoal_status s) {
   make_halves(k);
 }
 
+/* Nobody who comes yet would mend it. */
+static void refuse(void *arg) {
+  struct answer *a = arg;
+  struct creation *k = a->of;
+  creation_cancel(k, status_copy(a->refused));
+  join_part(&k->join, a->refused);
+}
+
 static void answered(void *arg, shoal_status s) {
   struct answer *a = arg;
   struct creation *k = a->of;
   pthread_mutex_lock(&k->lock);
   a->come = true;
   pthread_mutex_unlock(&k->lock);
-  join_part(&k->join, s);
+  if (shoal_status_code(s) != SHOAL_INVALID_ARGUMENT) {
+    join_part(&k->join, s);
+    return;
+  }
+  a->refused = s;
+  alarm_set(&a->alarm, clock_ns() + STAY_MS * 1000000ll, refuse, a);
 }
 
 static void look(void *arg);

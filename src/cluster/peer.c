@@ -17,6 +17,7 @@
 #include "base/block.h"
 #include "base/clock.h"
 #include "base/cond.h"
+#include "base/device_name.h"
 #include "base/inside.h"
 #include "base/list.h"
 #include "base/log.h"
@@ -546,6 +547,38 @@ void peer_learn(struct peer *p, const void *status, size_t n) {
   text_release(&p->status);
   if (n <= MOST) text_add(&p->status, status, n);
   pthread_mutex_unlock(&p->lock);
+}
+
+/* The name of its first device, as it has it. */
+static struct wire first_device(struct wire status) {
+  for (struct wire_field f; wire_next(&status, &f) == WIRE_FIELD;) {
+    if (f.tag != GetStatusResponse_device_attributes) continue;
+    struct wire attributes = wire_inside(&f);
+    for (struct wire_field k; wire_next(&attributes, &k) == WIRE_FIELD;)
+      if (k.tag == DeviceAttributes_name) return wire_inside(&k);
+    break;
+  }
+  return wire_from("", 0);
+}
+
+shoal_status peer_check_name(struct peer *p) {
+  pthread_mutex_lock(&p->set->lock);
+  bool kept = p->kept;
+  pthread_mutex_unlock(&p->set->lock);
+  pthread_mutex_lock(&p->lock);
+  struct wire name = first_device(wire_from(p->status.at, p->status.n));
+  char *device = mem_strndup((const char *)name.at, wire_left(&name));
+  pthread_mutex_unlock(&p->lock);
+  struct device_spec d;
+  shoal_status unread = device_spec_parse(device, &d), s = NULL;
+  char *says = !unread && d.has_job && d.has_task ? mem_printf("/job:%s/replica:0/task:%d", d.job, d.task) : NULL;
+  if (kept && says && strcmp(says, p->task) != 0)
+    s = INVALID("%s says it is %s, expected %s: two tasks have one number, or their lists of tasks differ", p->address,
+                says, p->task);
+  shoal_status_free(unread);
+  free(says);
+  free(device);
+  return s;
 }
 
 static const char *suffix_of(const char *device, size_t n) {

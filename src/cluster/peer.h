@@ -43,6 +43,9 @@ bool peer_is_silent(struct peer *p);
 /* What it said of its devices, a GetStatusResponse: whoever asks tells. And the incarnation of one, by its name in any
  * cluster; 0: it is not known. */
 void peer_learn(struct peer *p, const void *status, size_t n);
+/* Does it say that it is another task of the cluster than the one under whose name it is known? For those of the own
+ * cluster: in one that a client made tasks have other names than they were started with. */
+shoal_status peer_check_name(struct peer *p);
 uint64_t peer_device_incarnation(struct peer *p, const char *device);
 /* Of its first device: another one says that the task was started anew. */
 uint64_t peer_incarnation(struct peer *p);

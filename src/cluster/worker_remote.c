@@ -116,7 +116,10 @@ static void status_done(void *arg, shoal_status s, struct rpc_body *body) {
   struct worker_call *c = arg;
   struct wire w;
   s = call_answer(c, s, body, &w);
-  if (!s) peer_learn(c->w->peer, w.at, wire_left(&w));
+  if (!s) {
+    peer_learn(c->w->peer, w.at, wire_left(&w));
+    s = peer_check_name(c->w->peer);
+  }
   for (struct wire_field f; !s && wire_next(&w, &f) == WIRE_FIELD;)
     if (f.tag == GetStatusResponse_device_attributes) s = take_device(c->w, wire_inside(&f));
   call_end(c, s);

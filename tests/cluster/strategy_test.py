@@ -161,8 +161,8 @@ def test_a_task_that_does_not_come_is_named():
             if away > 1:
                 workers[0].passes(away - 2)
             else:
-                until(lambda: "restored or looked for" in workers[0].text() or " has 1 of 2 members, and none of "
-                      "/job:worker/replica:0/task:1" in workers[0].text(), what=workers[0].text)
+                until(lambda: " has 1 of 2 members, and none of /job:worker/replica:0/task:1" in workers[0].text(),
+                      what=workers[0].text)
             if gone:
                 workers[1].process.kill()
                 until(lambda: "a task was lost" in workers[0].text(), what=workers[0].text)
@@ -342,6 +342,18 @@ def test_clusters_that_make_no_sense():
     refused({"cluster": {"chief": [a, b]}, "task": {"type": "chief", "index": 0}}, "2 chiefs")
     refused({"cluster": {"worker": [a]}}, "\"task\" is missing")
     refused({"cluster": {"worker": [a]}, "task": worker}, "no job \"ps\"", kind="ps")
+
+
+def test_two_tasks_of_one_number():
+    """Each is the first of its own list; and one that is in its list twice, by two names."""
+    a, b = (f"127.0.0.1:{port}" for port in free_ports(2))
+    both = [Worker({"worker": tasks}, "worker", 0, 3) for tasks in ([a, b], [b, a])]
+    for w, other in zip(both, (b, a)):
+        w.ends(1)
+        assert f"{other} says it is /job:worker/replica:0/task:0, expected /job:worker/replica:0/task:1" in w.text(), w.text()
+    again = a.replace("127.0.0.1", "localhost")
+    refused({"cluster": {"worker": [a, again]}, "task": {"type": "worker", "index": 0}},
+            f"{again} says it is /job:worker/replica:0/task:0, expected /job:worker/replica:0/task:1")
 
 
 def test_tasks_that_differ_are_told():

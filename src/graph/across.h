@@ -10,6 +10,8 @@ struct across {
   struct shoal_graph *g;
   /* The sum of what all copies bring, which all get. Each must come here, in the same order. */
   shoal_out (*sum)(struct across *a, shoal_out value);
+  /* Is a condition true in all copies? The same rule. */
+  shoal_out (*all)(struct across *a, shoal_out is);
 };
 
 /* NULL: there is one copy. */

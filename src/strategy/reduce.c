@@ -72,7 +72,19 @@ shoal_out shoal_replica_reduce(shoal_replica *r, shoal_reduction how, shoal_out 
   return replica_join(r, member);
 }
 
+static struct shoal_replica *replica_of(struct across *a) {
+  return (shoal_replica *)((char *)a - offsetof(struct shoal_replica, across));
+}
+
 shoal_out reduce_across(struct across *a, shoal_out value) {
-  return shoal_replica_reduce((shoal_replica *)((char *)a - offsetof(struct shoal_replica, across)), SHOAL_REDUCE_SUM,
-                              value);
+  return shoal_replica_reduce(replica_of(a), SHOAL_REDUCE_SUM, value);
+}
+
+/* TensorFlow's workers do not ask this: there each replica has its own answer. */
+shoal_out all_across(struct across *a, shoal_out is) {
+  struct shoal_replica *r = replica_of(a);
+  if (r->strategy->replicas == 1 || strategy_with_tensorflow(r->strategy)) return is;
+  shoal_out fails = build_cast(a->g, build_op1(a->g, "LogicalNot", is), SHOAL_FLOAT32);
+  shoal_out sum = shoal_replica_reduce(r, SHOAL_REDUCE_SUM, fails);
+  return build_op2(a->g, "Equal", sum, build_const_float(a->g, SHOAL_FLOAT32, 0));
 }

@@ -84,7 +84,7 @@ shoal_op *shoal_strategy_run(shoal_graph *g, shoal_strategy *s, shoal_replica_fn
   struct replica_run run = {.replicas = mem_zalloc((size_t)s->local, sizeof *run.replicas)};
   for (int i = 0; i < s->local; i++)
     run.replicas[i] = (struct shoal_replica){.maker = maker_of(g, i),
-                                             .across = {g, reduce_across},
+                                             .across = {g, reduce_across, all_across},
                                              .run = &run,
                                              .strategy = s,
                                              .index = i,

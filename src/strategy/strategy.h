@@ -232,6 +232,7 @@ shoal_out scatter_member(struct shoal_graph *g, const struct shoal_strategy *s, 
                          shoal_out value);
 /* What layers and gradients ask for in a replica. */
 shoal_out reduce_across(struct across *a, shoal_out value);
+shoal_out all_across(struct across *a, shoal_out is);
 /* For ops of the second generation. */
 void strategy_add_keys(struct build *b, struct shoal_graph *g, const struct shoal_strategy *s, int key);
 /* The result is used through a node that can be made to wait for the others' (replicas.c): who fetches one replica's

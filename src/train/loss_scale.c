@@ -3,6 +3,7 @@
  * The scale and the count of good steps are variables with TensorFlow's names, so that a checkpoint carries them. Both
  * are changed by selecting among values in every step; only the update itself is left out in a bad one. */
 #include "base/options.h"
+#include "graph/across.h"
 #include "shoal/accumulate.h"
 #include "train/batches_used.h"
 #include "train/optimizer.h"
@@ -75,6 +76,8 @@ shoal_op *shoal_minimize_scaled(shoal_graph *g, shoal_optimizer optimizer, shoal
     train = shoal_apply_gradients(g, optimizer, all.vars, all.grads, all.n, step);
   } else if (!graph_error(g)) {
     shoal_out finite = all_finite(g, &all);
+    struct across *copies = across_on(g); /* which leave a step out together: the others would wait for its sums */
+    if (copies) finite = copies->all(copies, finite);
     struct only_if w = only_if_begin(g, finite);
     struct shoal_node *applied = shoal_apply_gradients(g, optimizer, all.vars, all.grads, all.n, step);
     struct shoal_node *parts[3] = {only_if_end(&w, applied), adapt(g, &o, scale, good, finite)};

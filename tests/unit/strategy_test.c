@@ -646,6 +646,40 @@ static void uneven_rows_are_reduced(void **state) {
       }
 }
 
+static shoal_op *learn_scaled(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  shoal_var v = shoal_variable(g, "v", shoal_constant_float(g, 0));
+  out[0] = v.value;
+  shoal_out loss = shoal_reduce_mean(g, shoal_square(g, shoal_sub(g, in[0], v.value)));
+  return shoal_minimize_scaled(g, shoal_sgd(0.1), loss, shoal_global_step(g), NULL);
+}
+
+/* A gradient that is not finite in one replica leaves the step out in all of them. */
+static void scaled_steps_are_left_out_together(void **state) {
+  shoal_strategy *s = mirrored(2, 0);
+  shoal_graph *g = shoal_graph_new();
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1), "x"), in[2], out[2];
+  shoal_strategy_split(g, s, x, in, 1);
+  shoal_op *train = shoal_strategy_run(g, s, learn_scaled, NULL, in, 1, out, 1);
+  const float batches[][2] = {{1, 3}, {1, INFINITY}, {2, 2}}, want[] = {0.4F, 0.4F, 0.72F};
+  shoal_status error = NULL;
+  SHOAL_TRAIN_SESSION(session, g, .no_signals = true, .status = &error, .strategy = s) {
+    for (int n = 0; n < 3; n++) {
+      shoal_tensor *fed;
+      float v[2];
+      ASSERT_OK(shoal_tensor_from(SHOAL_FLOAT32, 1, (const int64_t[]){2}, batches[n], sizeof batches[n], &fed));
+      assert_true(shoal_run(session, SHOAL_FEED(x, fed), SHOAL_NO_FETCHES, train));
+      shoal_tensor_unref(fed);
+      ASSERT_OK(shoal_session_step(shoal_train_session_raw(session), SHOAL_NO_FEEDS,
+                                   SHOAL_FETCH(out[0], &v[0], out[1], &v[1]), NULL));
+      assert_true(v[0] == v[1]);
+      assert_float_equal(v[0], want[n], 1e-5F);
+    }
+  }
+  ASSERT_OK(error);
+  shoal_graph_free(g);
+  shoal_strategy_free(s);
+}
+
 static void batches_are_cut(void **state) {
   shoal_strategy *s = mirrored(3, 0);
   shoal_graph *g = shoal_graph_new();
@@ -867,6 +901,7 @@ int main(void) {
       cmocka_unit_test(rows_are_gathered_as_many_as_there_are),
       cmocka_unit_test(other_columns_are_not_gathered),
       cmocka_unit_test(uneven_rows_are_reduced),
+      cmocka_unit_test(scaled_steps_are_left_out_together),
       cmocka_unit_test(batches_are_cut),
       cmocka_unit_test(replicas_merge),
       cmocka_unit_test(variables_are_one_when_read),

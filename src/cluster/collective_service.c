@@ -257,6 +257,7 @@ void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
     if (f.tag == CompleteInstanceRequest_instance_key) i.key = (int)f.value;
     if (f.tag == CompleteInstanceRequest_device) free(device), device = mem_strndup((const char *)f.data, f.size);
     if (f.tag == CompleteInstanceRequest_is_source) i.is_source = f.value != 0;
+    if (f.tag == CompleteInstanceExtra_step_id) i.step = (int64_t)f.value;
   }
   if (!s) s = check_end(step, "CompleteInstanceRequest");
   if (!s) s = check_caller(c, device);
@@ -329,5 +330,6 @@ void worker_service_step_sequence(struct worker *w, struct rpc_call *c) {
   if (!s) s = check_leads(w);
   if (!s) s = answer_sequences(w, rpc_call_connection(c), m, &t);
   if (!s) put_GetStepSequenceExtra_hears(&t, true);
+  if (!s) put_GetStepSequenceExtra_incarnation(&t, w->devices[0]->incarnation);
   rpc_call_answer(c, s, &t);
 }

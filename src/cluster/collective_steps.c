@@ -5,9 +5,11 @@
  * behind them for ever. A leader whose own part of such a step has not ended still has its number: who knows that the
  * step has failed asks again after a moment. And who comes to a step when that has failed elsewhere takes its number,
  * to fail as well, once: else it would be a step ahead of the others, and not know why they begin anew. The leader says
- * so to those who have not heard. All of this is for sessions that were there when the step failed, and for later ones
- * while the failure stands (collective_failed.h): else a later one is of a run that begins anew, and has the number
- * after it. */
+ * so to those who have not heard. A count is of the leader that gave it: one that was started anew counts from another
+ * number, and whoever has met it again, in a session made since, asks whether it is still the same. What a session has
+ * seen of its tasks does not tell: the leader may have died while the session was being made. All of this is for
+ * sessions that were there when the step failed, and for later ones while the failure stands (collective_failed.h):
+ * else a later one is of a run that begins anew, and has the number after it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +30,8 @@ static const int64_t UNKNOWN = -1;
 struct step_sequence {
   int64_t next;    /* or UNKNOWN */
   int64_t last;    /* that a step of this task's master had; 0: none */
-  uint64_t leader; /* which incarnation of it counted so far; 0: that was not known, or we lead */
+  uint64_t leader; /* which incarnation of it gave the number; 0: that is not known, or we lead */
+  int64_t asked;   /* when it was last asked for it, or whether it is still there */
   bool own;        /* steps of this task's master have it: others' questions do not push it out */
   bool leads;      /* this task counts */
 };
@@ -111,6 +114,8 @@ struct sequence_call {
   struct cancel *cancel; /* NULL: nobody does */
   struct moment again;
   int64_t deadline, key, last, began;
+  bool counted;  /* there was a number: is its leader still there? */
+  int64_t asked; /* when */
   void (*done)(void *arg, shoal_status s, int64_t id);
   void *arg;
 };
@@ -141,12 +146,29 @@ static void wait_a_moment(struct sequence_call *k) {
   else moment_wait(&k->again, k->cancel, MOMENT_MS, ask_again, k);
 }
 
+/* What is known of the leader that answered. True: it is the one that gave the number by which this task counts, and
+ * that goes on (*next). A leader of TensorFlow's says nothing of itself: incarnation is 0 then. */
+static bool is_same_leader(struct sequence_call *k, uint64_t incarnation, int64_t *next) {
+  struct collectives *c = &k->worker->collectives;
+  if (!incarnation) incarnation = peer_incarnation(k->leader);
+  pthread_mutex_lock(&c->lock);
+  struct step_sequence *q = sequence_of(c, k->key);
+  bool same = k->counted && q->next != UNKNOWN && q->leader == incarnation;
+  if (same) *next = q->next;
+  else if (k->counted) q->next = UNKNOWN;
+  q->leader = incarnation;
+  q->asked = k->asked;
+  pthread_mutex_unlock(&c->lock);
+  return same;
+}
+
 static void answered(void *arg, shoal_status s, struct rpc_body *body) {
   struct sequence_call *k = arg;
   struct collectives *c = &k->worker->collectives;
   const void *data;
   size_t size;
   int64_t next = UNKNOWN;
+  uint64_t incarnation = 0;
   bool hears = false;
   char *failed = NULL;
   cancellable_end(&k->call);
@@ -156,11 +178,17 @@ static void answered(void *arg, shoal_status s, struct rpc_body *body) {
     for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
       struct wire inside = wire_inside(&f);
       if (f.tag == GetStepSequenceExtra_hears) hears = f.value != 0;
+      if (f.tag == GetStepSequenceExtra_incarnation) incarnation = f.value;
       if (f.tag == GetStepSequenceExtra_failed) free(failed), failed = mem_strndup((const char *)f.data, f.size);
       for (struct wire_field n; f.tag == GetStepSequenceResponse_step_sequence && wire_next(&inside, &n) == WIRE_FIELD;)
         if (n.tag == StepSequence_next_step_id) next = (int64_t)n.value & ID_BITS;
     }
     if (next == UNKNOWN) s = INTERNAL("the leader's answer has none");
+  }
+  if (!s && is_same_leader(k, incarnation, &next)) {
+    free(failed);
+    call_over(k, NULL, next);
+    return;
   }
   if (!s && failed) {
     next = (next - 1) & ID_BITS;
@@ -184,6 +212,7 @@ static void answered(void *arg, shoal_status s, struct rpc_body *body) {
 
 static void ask(struct sequence_call *k) {
   struct text t = {0};
+  k->asked = clock_ns();
   put_GetStepSequenceRequest_graph_key(&t, k->key);
   put_GetStepSequenceAsk_last(&t, k->last);
   put_GetStepSequenceAsk_up_ms(&t, (clock_ns() - k->began) / 1000000);
@@ -264,13 +293,13 @@ struct peer *collectives_find_task(struct worker *w, const char *task) {
   return address ? peers_get(w->peers, task, address, true) : NULL;
 }
 
-/* With the lock held: what this task's master knows of it; UNKNOWN: the leader does. leader: its incarnation, if that
- * is known. *anew: a failure may have been missed. */
-static int64_t count_on(struct collectives *c, struct step_sequence *q, uint64_t leader, int64_t began, bool *anew) {
+/* With the lock held: what this task's master knows of it; UNKNOWN: the leader does. changed: when the leader was seen
+ * to be another, now; 0: never, or it is us. *anew: a failure may have been missed. */
+static int64_t count_on(struct collectives *c, struct step_sequence *q, int64_t changed, uint64_t now, int64_t began,
+                        bool *anew) {
   bool first = !q->own, past = failed_steps_are_past(&c->failed, q->next, began);
   q->own = true;
-  if (leader && q->leader && q->leader != leader) q->next = UNKNOWN; /* it was restarted, and counts anew */
-  if (leader) q->leader = leader;
+  if (q->leader && changed > q->asked && now != q->leader) q->next = UNKNOWN; /* it counts anew */
   if (!q->leads && past) q->next = UNKNOWN;
   *anew = first || past || q->next == UNKNOWN;
   return past ? UNKNOWN : q->next;
@@ -282,17 +311,22 @@ void collective_next_step(struct worker *w, int64_t key, const char *named, int6
   char *leader = named ? mem_strdup(named) : collectives_leader(c, w->spec), *whom = NULL;
   bool own = !strcmp(leader, w->task), anew;
   struct peer *peer = own ? NULL : collectives_find_task(w, leader);
-  uint64_t now = peer ? peer_incarnation(peer) : 0;
+  int64_t changed = peer ? peer_changed(peer) : 0;
+  uint64_t now = changed ? peer_incarnation(peer) : 0;
   failed_steps_go_on(&c->failed, key);
   pthread_mutex_lock(&c->lock);
   struct step_sequence *q = sequence_of(c, key);
   q->leads = own;
-  int64_t next = count_on(c, q, now, began, &anew), missed = UNKNOWN, last = q->last;
+  int64_t next = count_on(c, q, changed, now, began, &anew), missed = UNKNOWN, last = q->last;
+  bool asks = peer && next != UNKNOWN && began > q->asked;
   pthread_mutex_unlock(&c->lock);
   if (anew) whom = failed_steps_missed(&c->failed, key, began, &missed);
-  if (missed != UNKNOWN && !whom) next = missed;
+  if (missed != UNKNOWN && !whom) {
+    next = missed;
+    asks = false;
+  }
   struct peer *failed = whom ? collectives_find_task(w, whom) : NULL;
-  if (next != UNKNOWN && !failed) done(arg, NULL, next);
+  if (next != UNKNOWN && !failed && !asks) done(arg, NULL, next);
   else if (!own && !peer) done(arg, INVALID("The leader of collectives, %s, is not in this task's cluster", leader), 0);
   else {
     struct sequence_call *k = mem_zalloc(1, sizeof *k);
@@ -303,6 +337,7 @@ void collective_next_step(struct worker *w, int64_t key, const char *named, int6
                                 .key = key,
                                 .last = last,
                                 .began = began,
+                                .counted = asks && !failed,
                                 .done = done,
                                 .arg = arg};
     if (failed) ask_whether_it_stands(k, failed, missed);

@@ -15,6 +15,7 @@
 #include "collective/parcels.h"
 #include "collective/staged.h"
 #include "ops/control/communicator.h"
+#include "proto/shoal.wire.h"
 #include "proto/step_stats.wire.h"
 #include "proto/worker.wire.h"
 #include "rpc/message.h"
@@ -377,6 +378,9 @@ static void instance_told_there(void *arg, shoal_status s, struct rpc_body *body
 /* Sessions of this task are askers as connections are, with other numbers. */
 static uint64_t asker_here(const struct joining *j) { return (uint64_t)j->site->session->names.session | 1ull << 63; }
 
+/* The step that all members are to be in; 0: none. */
+static int64_t common_step(const struct joining *j) { return is_of_all(j) ? STEP_OF_ALL : j->step->id; }
+
 static void ask_about_instance(struct joining *j, struct leader *l) {
   const struct collective_member *m = j->member;
   leader_ask_instance(l,
@@ -388,6 +392,7 @@ static void ask_about_instance(struct joining *j, struct leader *l) {
                                                   .dtype = m->dtype,
                                                   .shape = m->shape,
                                                   .is_source = m->is_source,
+                                                  .step = common_step(j),
                                                   .device = j->device},
                       &j->wait);
 }
@@ -425,6 +430,7 @@ static void find_instance(struct joining *j) {
   put_CompleteInstanceRequest_device_type(&t, m->device->type->name);
   put_CompleteInstanceRequest_device(&t, j->device);
   put_CompleteInstanceRequest_is_source(&t, m->is_source);
+  put_CompleteInstanceExtra_step_id(&t, common_step(j));
   free(name);
   text_release(&shape);
   ask_there(j, "/tensorflow.WorkerService/CompleteInstance", &t, instance_told_there);

@@ -63,6 +63,7 @@ struct leader_roll {
   /* an instance */
   enum collective_kind kind;
   int dtype, source;
+  int64_t step;
   struct shape shape;
 };
 
@@ -77,7 +78,8 @@ struct leader {
 struct leader_outcome {
   struct leader_wait *others;    /* what the asker is told */
   struct leader_wait *evicted;   /* that there was no room */
-  struct leader_wait *displaced; /* that their group is another now */
+  struct leader_wait *displaced; /* that their group is another now, or why */
+  shoal_status why;
 };
 
 struct leader *leader_new(void) {
@@ -359,7 +361,7 @@ static void tell_evicted(const struct leader_outcome *o, const struct leader_tab
 
 static void tell_displaced(const struct leader_outcome *o, int group_key) {
   if (!o->displaced) return;
-  shoal_status s = STATUS(SHOAL_ABORTED, "Collective group %d has changed", group_key);
+  shoal_status s = o->why ? o->why : STATUS(SHOAL_ABORTED, "Collective group %d has changed", group_key);
   tell_all(o->displaced, s, NULL, -1);
   shoal_status_free(s);
 }
@@ -585,6 +587,22 @@ static shoal_status find_group(struct leader *l, const struct instance_question 
                 q->group_size);
 }
 
+/* Who is ahead has left the step before, as those who wait there will; they may not have heard of its end yet. */
+static shoal_status check_step(struct leader *l, struct leader_roll **r, const struct instance_question *q,
+                               struct leader_outcome *o) {
+  enum { NEAR = 64 };
+  if ((*r)->complete || !(*r)->step || !q->step || (*r)->step == q->step) return NULL;
+  shoal_status s =
+      STATUS(SHOAL_ABORTED,
+             "%s comes to instance %d of collective group %d in step %" PRId64 ", where %s waits in step %" PRId64,
+             q->device, q->key, q->group_key, q->step, (*r)->members.at[0]->device, (*r)->step);
+  if (q->step < (*r)->step && (*r)->step - q->step <= NEAR) return s;
+  o->displaced = roll_drop(l, *r);
+  o->why = s;
+  *r = NULL;
+  return NULL;
+}
+
 /* With the lock held. The roll that the question belongs to, made if there is none. */
 static shoal_status find_roll(struct leader *l, const struct instance_question *q, int rank, struct leader_outcome *o,
                               struct leader_roll **out) {
@@ -602,12 +620,14 @@ static shoal_status find_roll(struct leader *l, const struct instance_question *
   }
   if (s && !r->complete) o->others = roll_refuse(l, r, q->device, q->asker, s);
   TRY(s);
+  if (r) TRY(check_step(l, &r, q, o));
   if (!r) {
     TRY(make_room(l, &l->instances, q->asker, o));
     r = roll_new(&l->instances, name, q->asker, q->group_size);
     r->kind = q->kind;
     r->dtype = q->dtype;
     r->shape = q->shape;
+    r->step = q->step;
   }
   *out = r;
   return NULL;

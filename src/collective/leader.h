@@ -3,7 +3,9 @@
  * A member asks twice, once for each group and once for each of its instances, and keeps the answers; both come when
  * the last member has asked. TensorFlow's leader answers the second at once, so that whoever differs from the others
  * (in the op, the type, the shape) is told alone, and the others wait for ever: here all are told, and what does not
- * fit is forgotten, so that the same keys can be used again. Who asks again is answered from what is known: members
+ * fit is forgotten, so that the same keys can be used again. Members that come to an instance in steps of different
+ * numbers would wait for each other's messages for ever: of two such the one that was there first is told, unless the
+ * other is a little behind it. Who asks again is answered from what is known: members
  * that have lost an answer with a step that failed, or were restarted, find their group.
  *
  * Strangers choose keys, sizes and names. Both tables are bounded, and so is what they hold in bytes: where one
@@ -42,6 +44,7 @@ struct instance_question {
   int dtype;
   struct shape shape; /* of the result */
   bool is_source;     /* of a broadcast */
+  int64_t step;       /* in which it comes there; 0: it does not say, or that is its own */
   const char *device;
 };
 

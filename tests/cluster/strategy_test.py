@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 from cluster import PATIENCE, SHOAL, Cluster, Skip, free_ports, report, until
 
@@ -121,6 +122,26 @@ def test_a_killed_task_comes_again():
             for w in workers:
                 lost = re.findall(r"a task was lost(?:.*\n)+?.*\[\[\{\{node", w.text())
                 assert w.index == victim or re.search(rf"/job:worker/replica:0/task:{victim}\b", lost[0]), w.text()
+
+
+def test_the_leader_is_killed_while_the_others_wait_for_a_task():
+    """They have met the one that was, make their sessions with the one that comes in its place, and count their steps as
+    that does."""
+    want = alone("mirrored", 30, "devices=3")
+    with tempfile.TemporaryDirectory() as folder:
+        workers = start(jobs(3), 30, f"dir={folder}/run", "save=5", "slow=30")
+        workers[1].passes(8)
+        workers[1].process.kill()
+        workers[1].process.wait()
+        until(lambda: "a task was lost" in workers[2].text(), what=workers[2].text)
+        time.sleep(0.5)  # a session begins to be made, whose tasks but the second have answered
+        workers[0].process.kill()
+        workers[0].process.wait()
+        workers[0].start()
+        time.sleep(1)
+        workers[1].start()
+        for w in workers:
+            ends_like(w, want)
 
 
 def test_several_steps_in_a_run():

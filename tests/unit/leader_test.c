@@ -227,6 +227,43 @@ static void who_waits_for_one_that_is_gone_is_told(void **state) {
   }
 }
 
+/* Who comes in another step takes the place of those who wait, who are told; one that is a little behind is told
+ * itself. */
+static void members_are_in_one_step(void **state) {
+  struct leader *l = leader_new();
+  struct asked a, b;
+  for (int task = 0; task < 2; task++) join(l, task ? &b : &a, 1, 2, task, 1);
+  forget(&a);
+  forget(&b);
+  static const struct {
+    int64_t first, second;
+    bool tells_first;
+  } cases[] = {{7, 8, true}, {8, 7, false}, {7, 290981, true}, {290981, 7, true}};
+  for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    struct instance_question q[2] = {question(0, true), question(1, false)};
+    q[0].step = cases[i].first;
+    q[1].step = cases[i].second;
+    ask(l, &a, q[0]);
+    ask(l, &b, q[1]);
+    struct asked *ended = cases[i].tells_first ? &a : &b, *waits = cases[i].tells_first ? &b : &a;
+    assert_true(ended->answered && !waits->answered);
+    char said[128];
+    snprintf(said, sizeof said, "task:1/device:CPU:0 comes to instance 5 of collective group 1 in step %lld, where ",
+             (long long)cases[i].second);
+    ASSERT_FAILS(ended->status, SHOAL_ABORTED, said);
+    assert_true(leader_leave(l, &waits->wait, NULL));
+  }
+  struct instance_question q[2] = {question(0, true), question(1, false)};
+  q[0].step = 9; /* TensorFlow's task does not say */
+  ask(l, &a, q[0]);
+  ask(l, &b, q[1]);
+  assert_true(a.answered && b.answered && !a.status && !b.status);
+  q[1].step = 10; /* once they have met in it the number is anybody's */
+  ask(l, &b, q[1]);
+  assert_true(b.answered && !b.status);
+  leader_free(l);
+}
+
 /* What waits is found, with who has not come as far as that is known, and can be lost; who was started anew and joins
  * again ends the waits for the one before. */
 static void who_is_missed_is_found(void **state) {
@@ -452,8 +489,9 @@ static void groups_of_thousands(void **state) {
 RUN_TESTS(cmocka_unit_test(all_are_told_in_order_of_rank), cmocka_unit_test(who_is_lost_is_waited_for),
           cmocka_unit_test(what_does_not_fit_is_told_to_all), cmocka_unit_test(instances),
           cmocka_unit_test(who_waits_is_told_that_the_group_is_another),
-          cmocka_unit_test(who_waits_for_one_that_is_gone_is_told), cmocka_unit_test(who_is_missed_is_found),
-          cmocka_unit_test(who_comes_late_is_told), cmocka_unit_test(broadcasts_have_one_source),
-          cmocka_unit_test(who_leaves_is_not_waited_for), cmocka_unit_test(there_is_a_bound),
-          cmocka_unit_test(a_source_does_not_receive), cmocka_unit_test(who_has_most_makes_room),
-          cmocka_unit_test(a_member_tells_little), cmocka_unit_test(groups_of_thousands))
+          cmocka_unit_test(who_waits_for_one_that_is_gone_is_told), cmocka_unit_test(members_are_in_one_step),
+          cmocka_unit_test(who_is_missed_is_found), cmocka_unit_test(who_comes_late_is_told),
+          cmocka_unit_test(broadcasts_have_one_source), cmocka_unit_test(who_leaves_is_not_waited_for),
+          cmocka_unit_test(there_is_a_bound), cmocka_unit_test(a_source_does_not_receive),
+          cmocka_unit_test(who_has_most_makes_room), cmocka_unit_test(a_member_tells_little),
+          cmocka_unit_test(groups_of_thousands))

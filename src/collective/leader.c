@@ -180,10 +180,11 @@ static struct leader_wait *roll_drop(struct leader *l, struct leader_roll *r) {
   return waiting;
 }
 
-/* What members say of it does not fit: all who are here are told why, and remembered. */
+/* What members say of it does not fit: all who are here are told why, and remembered. size: as whoever came last has
+ * it; where two differ in it, as many may come as the larger says. */
 static struct leader_wait *roll_refuse(struct leader *l, struct leader_roll *r, const char *device, uint64_t asker,
-                                       shoal_status why) {
-  struct refusal *f = refusals_add(&l->refusals, r->name, (size_t)r->size, why);
+                                       int size, shoal_status why) {
+  struct refusal *f = refusals_add(&l->refusals, r->name, (size_t)MAX(r->size, size), why);
   for (size_t i = 0; f && i < r->members.n; i++) refusal_tell(f, r->members.at[i]->device, r->members.at[i]->asker);
   if (f) refusal_tell(f, device, asker);
   return roll_drop(l, r);
@@ -486,7 +487,7 @@ static shoal_status join_group(struct leader *l, const struct group_question *q,
     roll_drop(l, r);
     r = NULL;
   }
-  if (s && !r->complete) o->others = roll_refuse(l, r, q->device, q->asker, s);
+  if (s && !r->complete) o->others = roll_refuse(l, r, q->device, q->asker, q->size, s);
   TRY(s);
   if (!r) {
     TRY(make_room(l, &l->groups, q->asker, o));
@@ -618,7 +619,7 @@ static shoal_status find_roll(struct leader *l, const struct instance_question *
     shoal_status_free(s);
     s = NULL;
   }
-  if (s && !r->complete) o->others = roll_refuse(l, r, q->device, q->asker, s);
+  if (s && !r->complete) o->others = roll_refuse(l, r, q->device, q->asker, r->size, s);
   TRY(s);
   if (r) TRY(check_step(l, &r, q, o));
   if (!r) {

@@ -137,6 +137,9 @@ static void what_does_not_fit_is_told_to_all(void **state) {
   assert_true(a.answered && b.answered);
   ASSERT_FAILS(a.status, SHOAL_INTERNAL, "group with size 3, but that group has size 2 (group_key=1)");
   ASSERT_FAILS(b.status, SHOAL_INTERNAL, "group with size 3");
+  uint64_t heard[4];
+  size_t n;
+  assert_int_equal(leader_left(l, heard, 4, &n), 1); /* of the three that one says there are */
   /* and works again */
   join(l, &a, 1, 2, 0, 1);
   join(l, &b, 1, 2, 1, 1);

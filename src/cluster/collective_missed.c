@@ -133,7 +133,7 @@ static shoal_status judge_group(const struct look *k, const struct leader_gap *g
 
 /* ---- telling people ---- */
 
-struct names {
+struct missed_names {
   const struct leader_gap *gap;
   struct text text;
   int n;
@@ -141,17 +141,17 @@ struct names {
 
 enum { MOST_NAMES = 8 };
 
-static void add_name(struct names *n, const char *name) {
+static void add_name(struct missed_names *n, const char *name) {
   if (n->n++ < MOST_NAMES) text_addf(&n->text, "%s%s", n->n > 1 ? ", " : "", name);
 }
 
 static void add_task(void *arg, const char *task) {
-  struct names *n = arg;
+  struct missed_names *n = arg;
   if (!strmap_has(&n->gap->tasks, task)) add_name(n, task);
 }
 
 static void say(const struct worker *w, const struct leader_gap *g) {
-  struct names n = {.gap = g};
+  struct missed_names n = {.gap = g};
   if (g->is_group) each_task(w, add_task, &n);
   for (size_t i = 0; i < g->absent.n; i++) add_name(&n, g->absent.at[i].device);
   if (n.n > MOST_NAMES) text_addf(&n.text, " and %d more", n.n - MOST_NAMES);

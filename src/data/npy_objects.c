@@ -25,7 +25,7 @@ enum { MOST_REPEATED = 256 << 20 };
 /* kind: i a number or a truth, N None, B bytes, T characters, g a global's name, ( a mark, ) an empty tuple, 1 2 3 t a
  * tuple of so many or since the mark, ] an empty list, a e append one or those since the mark, G a global of the two
  * strings before, R call, b set the state, '.' the end. */
-struct word {
+struct pickle_word {
   char kind;
   bool kept; /* read by its number */
   const char *at;
@@ -36,7 +36,7 @@ struct word {
 struct pickle {
   const unsigned char *at;
   size_t left;
-  VEC(struct word) memo;
+  VEC(struct pickle_word) memo;
   size_t repeated;
 };
 
@@ -62,43 +62,43 @@ static bool take_number(struct pickle *p, size_t bytes, uint64_t *out) {
   return true;
 }
 
-static shoal_status take_string(struct pickle *p, char kind, size_t bytes, struct word *w) {
+static shoal_status take_string(struct pickle *p, char kind, size_t bytes, struct pickle_word *w) {
   uint64_t n;
   const unsigned char *u;
   if (!take_number(p, bytes, &n) || n > p->left || !take(p, (size_t)n, &u)) return cut_short();
-  *w = (struct word){.kind = kind, .at = (const char *)u, .n = (size_t)n};
+  *w = (struct pickle_word){.kind = kind, .at = (const char *)u, .n = (size_t)n};
   return NULL;
 }
 
-static shoal_status take_int(struct pickle *p, size_t bytes, struct word *w) {
+static shoal_status take_int(struct pickle *p, size_t bytes, struct pickle_word *w) {
   uint64_t v;
   if (bytes > 8) return no_strings();
   if (!take_number(p, bytes, &v)) return cut_short();
   int unused = bytes ? 64 - 8 * (int)bytes : 0;
-  *w = (struct word){.kind = 'i', .number = bytes < 4 ? (int64_t)v : (int64_t)(v << unused) >> unused};
+  *w = (struct pickle_word){.kind = 'i', .number = bytes < 4 ? (int64_t)v : (int64_t)(v << unused) >> unused};
   return NULL;
 }
 
 /* "module\nname\n" */
-static shoal_status take_global(struct pickle *p, struct word *w) {
+static shoal_status take_global(struct pickle *p, struct pickle_word *w) {
   const char *first = (const char *)p->at, *line = memchr(first, '\n', p->left);
   const char *end = line ? memchr(line + 1, '\n', p->left - (size_t)(line + 1 - first)) : NULL;
   if (!end) return cut_short();
-  *w = (struct word){.kind = 'g', .at = first, .n = (size_t)(end - first)};
+  *w = (struct pickle_word){.kind = 'g', .at = first, .n = (size_t)(end - first)};
   p->left -= w->n + 1;
   p->at += w->n + 1;
   return NULL;
 }
 
 /* The value before gets the next number: there are no gaps in what Python writes. */
-static shoal_status keep(struct pickle *p, uint64_t number, const struct word *w) {
+static shoal_status keep(struct pickle *p, uint64_t number, const struct pickle_word *w) {
   if (number != p->memo.n) return no_strings();
   vec_push(&p->memo, *w);
   vec_last(&p->memo).kept = true;
   return NULL;
 }
 
-static shoal_status take_kept(struct pickle *p, size_t bytes, struct word *w) {
+static shoal_status take_kept(struct pickle *p, size_t bytes, struct pickle_word *w) {
   uint64_t number;
   if (!take_number(p, bytes, &number)) return cut_short();
   if (number >= p->memo.n) return no_strings();
@@ -106,7 +106,7 @@ static shoal_status take_kept(struct pickle *p, size_t bytes, struct word *w) {
   return NULL;
 }
 
-static shoal_status take_word(struct pickle *p, unsigned char op, struct word *w) {
+static shoal_status take_word(struct pickle *p, unsigned char op, struct pickle_word *w) {
   const unsigned char *length;
   switch (op) {
     case 'K': return take_int(p, 1, w);
@@ -114,7 +114,7 @@ static shoal_status take_word(struct pickle *p, unsigned char op, struct word *w
     case 'J': return take_int(p, 4, w);
     case 0x8A: return take(p, 1, &length) ? take_int(p, *length, w) : cut_short();
     case 0x88:
-    case 0x89: *w = (struct word){.kind = 'i', .number = op == 0x88}; return NULL;
+    case 0x89: *w = (struct pickle_word){.kind = 'i', .number = op == 0x88}; return NULL;
     case 'C': return take_string(p, 'B', 1, w);
     case 'B': return take_string(p, 'B', 4, w);
     case 0x8E: return take_string(p, 'B', 8, w);
@@ -126,12 +126,12 @@ static shoal_status take_word(struct pickle *p, unsigned char op, struct word *w
     case 'j': return take_kept(p, 4, w);
     case 0x85:
     case 0x86:
-    case 0x87: *w = (struct word){.kind = (char)('1' + op - 0x85)}; return NULL;
-    case 0x93: *w = (struct word){.kind = 'G'}; return NULL;
+    case 0x87: *w = (struct pickle_word){.kind = (char)('1' + op - 0x85)}; return NULL;
+    case 0x93: *w = (struct pickle_word){.kind = 'G'}; return NULL;
     default: break;
   }
   if (!op || !strchr("N()t]aeRb.", op)) return no_strings();
-  *w = (struct word){.kind = (char)op};
+  *w = (struct pickle_word){.kind = (char)op};
   return NULL;
 }
 
@@ -144,7 +144,7 @@ static shoal_status skip_frames(struct pickle *p) {
 }
 
 /* What stands behind a word and says no more of it: that it is kept, by the next number or one that is said. */
-static shoal_status take_keeping(struct pickle *p, const struct word *w) {
+static shoal_status take_keeping(struct pickle *p, const struct pickle_word *w) {
   const unsigned char *op;
   uint64_t number = p->memo.n;
   if (!p->left || (*p->at != 'q' && *p->at != 'r' && *p->at != 0x94) || !take(p, 1, &op)) return NULL;
@@ -152,7 +152,7 @@ static shoal_status take_keeping(struct pickle *p, const struct word *w) {
   return keep(p, number, w);
 }
 
-static shoal_status next(struct pickle *p, struct word *w) {
+static shoal_status next(struct pickle *p, struct pickle_word *w) {
   const unsigned char *op;
   TRY(skip_frames(p));
   if (!take(p, 1, &op)) return cut_short();
@@ -166,7 +166,7 @@ static shoal_status next(struct pickle *p, struct word *w) {
 /* Words of these kinds, one after another. */
 static shoal_status expect(struct pickle *p, const char *kinds) {
   for (; *kinds; kinds++) {
-    struct word w;
+    struct pickle_word w;
     TRY(next(p, &w));
     if (w.kind != *kinds) return no_strings();
   }
@@ -175,16 +175,16 @@ static shoal_status expect(struct pickle *p, const char *kinds) {
 
 /* name: "module\nname", as one word or as three. */
 static shoal_status expect_global(struct pickle *p, const char *name, const char *or_name) {
-  struct word w;
+  struct pickle_word w;
   char both[64];
   TRY(next(p, &w));
   if (w.kind == 'T') {
-    struct word second;
+    struct pickle_word second;
     TRY(next(p, &second));
     if (second.kind != 'T' || w.n + second.n + 1 >= sizeof both) return no_strings();
     snprintf(both, sizeof both, "%.*s\n%.*s", (int)w.n, w.at, (int)second.n, second.at);
     TRY(expect(p, "G"));
-    w = (struct word){.kind = 'g', .at = both, .n = strlen(both)};
+    w = (struct pickle_word){.kind = 'g', .at = both, .n = strlen(both)};
   }
   bool is = w.kind == 'g' && ((w.n == strlen(name) && !memcmp(w.at, name, w.n)) ||
                               (w.n == strlen(or_name) && !memcmp(w.at, or_name, w.n)));
@@ -193,7 +193,7 @@ static shoal_status expect_global(struct pickle *p, const char *name, const char
 
 /* The shape once more: the header's. Up to three dimensions are a tuple of their own op, more are since a mark. */
 static shoal_status expect_shape(struct pickle *p, const struct shape *shape) {
-  struct word w;
+  struct pickle_word w;
   if (!shape->rank) return expect(p, ")");
   if (shape->rank > 3) TRY(expect(p, "("));
   for (int i = 0; i < shape->rank; i++) {
@@ -204,7 +204,7 @@ static shoal_status expect_shape(struct pickle *p, const struct shape *shape) {
   return expect(p, shape->rank > 3 ? "t" : (const char *[]){"1", "2", "3"}[shape->rank - 1]);
 }
 
-static shoal_status put(struct pickle *p, const struct word *w, int64_t i, struct tensor *out) {
+static shoal_status put(struct pickle *p, const struct pickle_word *w, int64_t i, struct tensor *out) {
   if (w->kind != 'B' && w->kind != 'T') return no_strings();
   if (i >= out->n) return STATUS(SHOAL_DATA_LOSS, "it has more objects than its shape");
   if (w->kind == 'T' && !str_is_utf8(w->at, w->n)) return INVALID("element %lld is no UTF-8", (long long)i);
@@ -218,7 +218,7 @@ static shoal_status read_elements(struct pickle *p, struct tensor *out) {
   int64_t n = 0;
   bool batch = false;
   for (;;) {
-    struct word w;
+    struct pickle_word w;
     TRY(next(p, &w));
     if (w.kind == (batch ? 'e' : '(')) {
       batch = !batch;

@@ -7,7 +7,8 @@
  * The lead is one word: 0 (free), a thread's number (it polls), or that number with BUSY (it runs an event). Only a
  * busy leader can lose it: to its own rpc_loop_hand_over(), or to the watcher, which looks every millisecond while
  * there is traffic (where no cores are idle every third: whoever takes over would only push somebody off) and takes it
- * from a leader that is still busy with the same event. The watcher also reports a leader that neither turns nor sleeps.
+ * from a leader that is still busy with the same event. The watcher also reports a leader that neither turns nor
+ * sleeps.
  *
  * Events wait in a list for each kind, or in a line for each connection (turns.h). In a turn the leader does all that
  * is quick, then at most one of everything else (a timer, something that takes turns, handshakes for GREET_NS, an event

@@ -78,7 +78,7 @@ struct fast_conn {
   struct rpc_timer check; /* for what is overdue */
   struct rpc_event gone;
   struct rpc_line *line; /* REQUEST: where its work waits its turn */
-  atomic_uint slow;      /* bits: kinds of frames whose last work took long; the next begins with the lead handed over */
+  atomic_uint slow; /* bits: kinds of frames whose last work took long; the next begins with the lead handed over */
   atomic_bool is_open;
   atomic_bool needs_secret; /* the peer has not sent it yet */
   uint8_t secret[FAST_SECRET];

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/machine.h"
 #include "base/list.h"
+#include "base/machine.h"
 #include "cluster/listing.h"
 #include "cluster/worker.h"
 #include "rpc/loop.h"

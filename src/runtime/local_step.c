@@ -119,7 +119,7 @@ shoal_status local_run_wait(struct local_run *r) {
   static const char why[] = "Timed out waiting for notification";
   int64_t deadline = r->run.step.deadline;
   shoal_status s;
-  if (!join_ended_here(&r->run.join, &s)) { /* as nearly all do */
+  if (!join_ended_here(&r->run.join, &s)) { /* nearly all have */
     latch_init(&r->ended, 1);
     join_part(&r->run.join, NULL);
     if (!latch_wait_until(&r->ended, deadline)) cancel_start(&r->cancel, STATUS(SHOAL_DEADLINE_EXCEEDED, why));

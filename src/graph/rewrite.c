@@ -19,8 +19,8 @@ static const struct {
     {"fuse_layers", rewrite_fuse_layers},           /* layers of Transformers, and their gradients, become one node */
     {"fuse_bias", rewrite_fuse_bias},               /* product or convolution, bias and activation become one node */
     {"fuse_softmax", rewrite_fuse_softmax},         /* mask and softmax, and the way back, on a card */
-    {"fuse_gelu", rewrite_fuse_gelu},               /* a product, its bias and GELU, on a card */
-    {"fuse_gelu_grad", rewrite_fuse_gelu_grad},     /* a product and the gradient of GELU, on a card */
+    {"fuse_gelu", rewrite_fuse_gelu},               /* a product, its bias and GELU */
+    {"fuse_gelu_grad", rewrite_fuse_gelu_grad},     /* a product and the gradient of GELU */
     {"fuse_norm", rewrite_fuse_norm},               /* batch normalisation, a sum and Relu become one node */
     {"norm_averages", rewrite_norm_averages},       /* its moving averages are its own, on a card */
     {"fuse_residual", rewrite_fuse_residual},       /* a product that is added to something, on a card */

@@ -1,4 +1,4 @@
-/* A product with its bias, and the GELU behind it, become one node, where the device has such: a card.
+/* A product with its bias, and the GELU behind it, become one node.
  *
  *   x = _FusedMatMul(a, b, bias)    with BiasAdd alone, and perhaps a Reshape of it
  *   y = _ShoalGelu(x)
@@ -56,7 +56,8 @@ static void fuse(struct rewriting *r, struct shoal_node *gelu, rewrite_nodes *go
   if (one && !last) graph_remove(r->g, one);
   if (!last) return;
   for (size_t k = 0; k < product->control.n; k++) graph_add_control(one, product->control.at[k]);
-  rewrite_stands_for(one, product);
+  for (size_t k = 0; k < product->original_names.n; k++)
+    vec_push(&one->original_names, mem_strdup(product->original_names.at[k]));
   rewrite_stands_for(one, gelu);
   rewrite_redirect(r, (shoal_out){product, 0}, (shoal_out){one, 1});
   rewrite_redirect(r, (shoal_out){gelu, 0}, (shoal_out){last, 0});
@@ -70,7 +71,7 @@ static void fuse(struct rewriting *r, struct shoal_node *gelu, rewrite_nodes *go
 static void fuse_behind(struct rewriting *r, const struct shoal_node *n, rewrite_nodes *gone) {
   FOR_CONSUMERS (u, &r->users, n) {
     if (u->input != 0) continue;
-    if (op_is(u->node->op, "_ShoalGelu") && !r->o->of_host(u->node)) fuse(r, u->node, gone);
+    if (op_is(u->node->op, "_ShoalGelu")) fuse(r, u->node, gone);
     else if (op_is(n->op, "_FusedMatMul") && op_is(u->node->op, "Reshape")) fuse_behind(r, u->node, gone);
   }
 }
@@ -79,7 +80,7 @@ static void fuse_behind(struct rewriting *r, const struct shoal_node *n, rewrite
  * what it will be before it is looked at. */
 void rewrite_fuse_gelu(struct rewriting *r) {
   rewrite_nodes gone = {0}; /* removed at the end: until then r->users speaks of them */
-  if (!r->o->own_ops || !r->o->of_host) return;
+  if (!r->o->own_ops) return;
   int n = r->g->n_nodes;
   struct shoal_node **order = mem_zalloc((size_t)n, sizeof *order);
   shoal_status s = graph_topological_order(r->g, order);

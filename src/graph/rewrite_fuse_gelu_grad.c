@@ -1,5 +1,5 @@
-/* The product that leads back to a GELU, and the GELU's own gradient, become one node, where the device multiplies by
- * it before it stores the product: a card.
+/* The product that leads back to a GELU, and the GELU's own gradient, become one node, which multiplies by it before
+ * it stores the product.
  *
  *   _ShoalGeluGrad(x, MatMul(a, b)) becomes _MatMulGeluGrad(a, b, x)
  *
@@ -68,12 +68,12 @@ static void fuse(struct rewriting *r, struct shoal_node *grad) {
 
 /* In the order of the graph: what one node reads has become what it will be before it is looked at. */
 void rewrite_fuse_gelu_grad(struct rewriting *r) {
-  if (!r->o->own_ops || !r->o->of_host) return;
+  if (!r->o->own_ops) return;
   int n = r->g->n_nodes;
   struct shoal_node **order = mem_zalloc((size_t)n, sizeof *order);
   shoal_status s = graph_topological_order(r->g, order);
   for (int i = 0; !s && i < n; i++)
-    if (order[i] && op_is(order[i]->op, "_ShoalGeluGrad") && !r->o->of_host(order[i])) fuse(r, order[i]);
+    if (order[i] && op_is(order[i]->op, "_ShoalGeluGrad")) fuse(r, order[i]);
   shoal_status_free(s);
   free(order);
 }

@@ -81,6 +81,10 @@ struct gemm_epilogue {
   int64_t ld_add;
   enum gemm_act act;
   float alpha; /* of LeakyRelu */
+  /* (optional; where sums are kept in float) The last step: n of them, of a row, from column j0 on, before they are
+   * rounded. Each element comes once, from any thread. */
+  void (*last)(const void *arg, float *sums, int64_t row, int64_t j0, int64_t n);
+  const void *arg; /* for last */
 };
 
 struct gemm {

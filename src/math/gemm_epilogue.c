@@ -69,6 +69,7 @@ VECTOR_CLONES static void finish_float(const struct gemm_epilogue *e, float *x, 
       for (int64_t j = 0; j < n; j++) x[j] += bf16_to_float(((const bf16 *)e->add)[at + j]);
   }
   gemm_activate(x, n, e->act, e->alpha);
+  if (e->last) e->last(e->arg, x, row, j0, n);
 }
 
 static void finish_double(const struct gemm_epilogue *e, double *x, int64_t row, int64_t j0, int64_t n) {

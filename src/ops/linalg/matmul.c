@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "math/gemm.h"
+#include "ops/linalg/matmul.h"
 #include "ops/nn/nn_util.h"
 
 /* ---- shapes ---- */
@@ -16,7 +16,7 @@ static shoal_status onto_shape(struct shape_ctx *c) {
   return shape_broadcast(&product, &c->in[3], &c->out[0]);
 }
 
-static shoal_status matmul_shape(struct shape_ctx *c) {
+shoal_status matmul_shape(struct shape_ctx *c) {
   struct shape a, b;
   bool ta, tb;
   TRY(shape_in_rank(c, 0, 2, &a));
@@ -26,12 +26,6 @@ static shoal_status matmul_shape(struct shape_ctx *c) {
   int64_t inner_a = a.dims[ta ? 0 : 1], inner_b = b.dims[tb ? 1 : 0];
   TRY(nn_same_dim(c, inner_a, inner_b));
   c->out[0] = shape_matrix(a.dims[ta ? 1 : 0], b.dims[tb ? 0 : 1]);
-  return NULL;
-}
-
-static shoal_status gelu_shape(struct shape_ctx *c) {
-  TRY(matmul_shape(c));
-  c->out[1] = c->out[0];
   return NULL;
 }
 
@@ -59,16 +53,7 @@ static shoal_status batch_shape(struct shape_ctx *c) {
 
 /* ---- kernels ---- */
 
-struct matmul_state {
-  bool trans_a, trans_b;
-  bool conj;   /* adj_x, adj_y: conjugate as well */
-  bool legacy; /* BatchMatMul: no broadcasting; MatMul: ranks must agree */
-  bool sparse; /* SparseMatMul's errors */
-  struct gemm_epilogue epilogue;
-  bool bias, add;
-};
-
-static shoal_status matmul_init(struct kernel_init *ki, void *state) {
+shoal_status matmul_init(struct kernel_init *ki, void *state) {
   struct matmul_state *st = state;
   TRY(node_get_bool(ki->node, "transpose_a", &st->trans_a));
   TRY(node_get_bool(ki->node, "transpose_b", &st->trans_b));
@@ -176,7 +161,7 @@ static shoal_status run_batch(struct kernel_ctx *ctx, struct gemm *g, const stru
   return s;
 }
 
-static shoal_status run_product(struct kernel_ctx *ctx, const struct gemm_epilogue *epilogue) {
+shoal_status matmul_run_with(struct kernel_ctx *ctx, const struct gemm_epilogue *epilogue) {
   const struct matmul_state *st = ctx->state;
   const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1);
   TRY(check_ranks(st, a, b));
@@ -213,16 +198,32 @@ static shoal_status run_product(struct kernel_ctx *ctx, const struct gemm_epilog
   return run_batch(ctx, &g, a, b, c, rank, shape.dims);
 }
 
-static shoal_status matmul_run(struct kernel_ctx *ctx) { return run_product(ctx, NULL); }
+static shoal_status matmul_run(struct kernel_ctx *ctx) { return matmul_run_with(ctx, NULL); }
 
-static shoal_status fused_run(struct kernel_ctx *ctx) {
+/* Of each product of a batch. */
+static bool multiplies(const struct kernel_ctx *ctx, int64_t *m, int64_t *n) {
   const struct matmul_state *st = ctx->state;
-  struct gemm_epilogue e = st->epilogue;
-  const struct tensor *b = ctx_in(ctx, 1), *bias = ctx_in(ctx, 2);
-  const struct tensor *a = ctx_in(ctx, 0);
-  bool fits = a->rank == 2 && b->rank == 2 && a->dims[st->trans_a ? 0 : 1] == b->dims[st->trans_b ? 1 : 0];
-  if (!fits) return run_product(ctx, NULL); /* which says what is wrong */
-  int64_t m = a->dims[st->trans_a ? 1 : 0], n = b->dims[st->trans_b ? 0 : 1];
+  const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1);
+  if (a->rank < 2 || b->rank < 2) return false;
+  const int64_t *da = a->dims + a->rank - 2, *db = b->dims + b->rank - 2;
+  *m = da[st->trans_a ? 1 : 0];
+  *n = db[st->trans_b ? 0 : 1];
+  return da[st->trans_a ? 0 : 1] == db[st->trans_b ? 1 : 0];
+}
+
+shoal_status matmul_sizes(const struct kernel_ctx *ctx, int64_t *m, int64_t *n) {
+  const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1);
+  if (multiplies(ctx, m, n) && a->rank == 2 && b->rank == 2) return NULL;
+  const struct matmul_state *st = ctx->state;
+  return INVALID("Matrix size-incompatible: In[0]: %s, In[1]: %s %d %d", tensor_shape_str(a), tensor_shape_str(b),
+                 st->trans_a, st->trans_b);
+}
+
+shoal_status matmul_run_biased(struct kernel_ctx *ctx, const struct gemm_epilogue *epilogue) {
+  struct gemm_epilogue e = *epilogue;
+  const struct tensor *bias = ctx_in(ctx, 2);
+  int64_t m, n;
+  if (!multiplies(ctx, &m, &n)) return matmul_run_with(ctx, NULL); /* which says what is wrong */
   if (bias->rank != 1 || bias->dims[0] != n) {
     ctx->part = 1;
     if (bias->rank != 1) return INVALID("Biases must be 1D: %s", tensor_shape_str(bias));
@@ -230,27 +231,32 @@ static shoal_status fused_run(struct kernel_ctx *ctx) {
                    "]",
                    tensor_shape_str(bias), m, n);
   }
+  struct buffer *wide = NULL;
+  e.bias = bias->data;
+  if (bias->dtype != SHOAL_FLOAT32) {
+    TRY(buffer_new((size_t)n * sizeof(float), &wide));
+    nn_to_float((shoal_dtype)bias->dtype, bias->data, wide->data, n);
+    e.bias = wide->data;
+  }
+  shoal_status s = matmul_run_with(ctx, &e);
+  buffer_unref(wide);
+  return s;
+}
+
+static shoal_status fused_run(struct kernel_ctx *ctx) {
+  const struct matmul_state *st = ctx->state;
+  struct gemm_epilogue e = st->epilogue;
+  int64_t m, n;
   if (st->add) {
     const struct tensor *more = ctx_in(ctx, 3);
+    TRY(matmul_sizes(ctx, &m, &n));
     if (more->rank != 2 || more->dims[0] != m || more->dims[1] != n)
       return INVALID("the matrix to add has shape %s instead of [%" PRId64 ",%" PRId64 "]", tensor_shape_str(more), m,
                      n);
     e.add = more->data;
     e.ld_add = n;
   }
-  struct buffer *wide = NULL;
-  e.bias = bias->data;
-  if (bias->dtype != SHOAL_FLOAT32) {
-    TRY(buffer_new((size_t)n * sizeof(float), &wide));
-    float *f = wide->data;
-    for (int64_t i = 0; i < n; i++)
-      f[i] = bias->dtype == SHOAL_BFLOAT16 ? bf16_to_float(T_DATA(bias, const bf16)[i])
-                                           : f16_to_float(T_DATA(bias, const f16)[i]);
-    e.bias = f;
-  }
-  shoal_status s = run_product(ctx, &e);
-  buffer_unref(wide);
-  return s;
+  return matmul_run_biased(ctx, &e);
 }
 
 #define MATMUL_TYPES (DT_FLOATING | DT(INT32) | DT(INT64) | DT_UNSIGNED | DT_COMPLEX)
@@ -287,14 +293,14 @@ static shoal_status widen(const struct tensor *t, struct tensor *out) {
 }
 
 static shoal_status sparse_matmul_run(struct kernel_ctx *ctx) {
-  if (ctx_in_type(ctx, 0) == ctx_in_type(ctx, 1)) return run_product(ctx, NULL);
+  if (ctx_in_type(ctx, 0) == ctx_in_type(ctx, 1)) return matmul_run_with(ctx, NULL);
   struct tensor wide;
   int which = ctx_in_type(ctx, 0) == SHOAL_BFLOAT16 ? 0 : 1;
   TRY(widen(ctx_in(ctx, which), &wide));
   const struct tensor *in[2] = {ctx_in(ctx, 0), ctx_in(ctx, 1)}, *const *before = ctx->in;
   in[which] = &wide;
   ctx->in = in;
-  shoal_status s = run_product(ctx, NULL);
+  shoal_status s = matmul_run_with(ctx, NULL);
   ctx->in = before;
   tensor_release(&wide);
   return s;
@@ -433,16 +439,7 @@ static const struct op_row rows[] = {
      .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half, float}; num_args: int >= 0; "
               "fused_ops: list(string) = []; epsilon: float = 0.0001; leakyrelu_alpha: float = 0.2",
      .shape = matmul_shape, .kernels = fused_kernels},
-    /* (a * b) times the derivative of GELU (its tanh form) at x, which has as many elements: made by a rewrite for
-     * cards, which alone have a kernel. */
-    {"_MatMulGeluGrad", .flags = OP_OWN, .in = "a: T, b: T, x: T", .out = "product: T",
-     .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half}; columns: int >= 1",
-     .shape = matmul_shape},
-    /* x = a * b and a bias, and its GELU (the same form): the same. */
-    {"_MatMulGelu", .flags = OP_OWN, .in = "a: T, b: T, bias: T", .out = "y: T, x: T",
-     .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half}; columns: int >= 1",
-     .shape = gelu_shape},
-    /* a * b and a bias, as `shape`, added to onto: the same. */
+    /* a * b and a bias, as `shape`, added to onto: made by a rewrite for cards, which alone have a kernel. */
     {"_MatMulOnto", .flags = OP_OWN, .in = "a: T, b: T, bias: T, onto: T", .out = "sum: T",
      .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half, float}; shape: shape",
      .shape = onto_shape},

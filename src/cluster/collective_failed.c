@@ -86,7 +86,7 @@ void failed_steps_met(struct failed_steps *f, int64_t id) {
   pthread_mutex_unlock(&f->lock);
 }
 
-char *failed_steps_missed(struct failed_steps *f, int64_t key, int64_t began, int64_t *id) {
+char *failed_steps_missed(struct failed_steps *f, int64_t key, int64_t began, int64_t *id, bool *of_session) {
   const struct failed_step *last = NULL;
   pthread_mutex_lock(&f->lock);
   for (unsigned i = f->n - MIN(f->n, FAILED_REMEMBERED); i < f->n; i++) {
@@ -96,7 +96,8 @@ char *failed_steps_missed(struct failed_steps *f, int64_t key, int64_t began, in
     if (clock_ns() - at->since < FRESH_MS * 1000000ll && (at->since >= began || at->task)) last = at;
   }
   if (last) *id = last->id;
-  char *whom = last && last->since < began ? mem_strdup(last->task) : NULL;
+  *of_session = last && last->since >= began;
+  char *whom = last && last->task ? mem_strdup(last->task) : NULL;
   pthread_mutex_unlock(&f->lock);
   return whom;
 }
@@ -130,10 +131,12 @@ bool failed_steps_stands(struct failed_steps *f, int64_t id) {
   return stands;
 }
 
-char *failed_steps_why(struct failed_steps *f, int64_t id, int64_t no_longer_ms) {
+static int64_t fresh_since(int64_t since) { return MAX(since, clock_ns() - FRESH_MS * 1000000ll); }
+
+char *failed_steps_why(struct failed_steps *f, int64_t id, int64_t since) {
   pthread_mutex_lock(&f->lock);
   const struct failed_step *at = find(f, id);
-  bool recent = at && (clock_ns() - at->since) / 1000000 <= MIN(no_longer_ms, FRESH_MS);
+  bool recent = at && at->since >= fresh_since(since);
   char *why = recent ? mem_strdup(shoal_status_message(at->why)) : NULL;
   pthread_mutex_unlock(&f->lock);
   return why;
@@ -142,7 +145,7 @@ char *failed_steps_why(struct failed_steps *f, int64_t id, int64_t no_longer_ms)
 char *failed_steps_since(struct failed_steps *f, int64_t key, int64_t since) {
   char *why = NULL;
   pthread_mutex_lock(&f->lock);
-  int64_t first = MAX(since, clock_ns() - FRESH_MS * 1000000ll);
+  int64_t first = fresh_since(since);
   for (unsigned i = 0; i < MIN(f->n, FAILED_REMEMBERED) && !why; i++)
     if (f->last[i].key == key && f->last[i].since >= first) why = mem_strdup(shoal_status_message(f->last[i].why));
   pthread_mutex_unlock(&f->lock);
@@ -259,17 +262,24 @@ void worker_service_step_failed(struct worker *w, struct rpc_call *c) {
 void worker_service_step_stands(struct worker *w, struct rpc_call *c) {
   struct wire m;
   int64_t id = 0;
+  struct met_step met = {0};
   char *task = mem_strdup("");
   enum wire_step step = WIRE_END;
   struct text t = {0};
   shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
     if (f.tag == StepStandsRequest_step_id) id = (int64_t)f.value;
+    if (f.tag == StepStandsRequest_met_key) met.key = (int64_t)f.value;
+    if (f.tag == StepStandsRequest_met_id) met.id = (int64_t)f.value;
     if (f.tag == StepStandsRequest_task) free(task), task = mem_strndup((const char *)f.data, MIN(f.size, LONGEST));
   }
   if (!s && step == WIRE_BROKEN) s = INVALID("StepStandsRequest does not parse as a protocol buffer");
   if (!s) s = identity_check_task(c, task);
-  if (!s) put_StepStandsResponse_stands(&t, failed_steps_stands(&w->collectives.failed, id));
+  if (!s) {
+    struct collectives *own = &w->collectives;
+    put_StepStandsResponse_stands(&t, failed_steps_stands(&own->failed, id));
+    put_StepStandsResponse_met(&t, failed_steps_are_past(&own->failed, id, collective_met(own, met)));
+  }
   rpc_call_answer(c, s, &t);
   free(task);
 }

@@ -12,6 +12,11 @@
  * step of those graphs. Only its own task knows that, and is asked, once (collective_steps.c): by then a client that
  * has closed its sessions and opens others has closed that one too. A task that does not answer has none.
  *
+ * Nor does a failure stand for those who have been met since it was. A task that is started anew may be what a step of
+ * the others failed for, just as its session was being made; they begin anew with it, and were it to come to that step
+ * as well, to fail, they would be alone in the next one. So who asks says which of its steps was the last that went
+ * well, and who is asked knows whether its own part of that one began after the failure.
+ *
  * Steps that all parts have one master of need none of this: that one cancels them. TensorFlow's tasks neither tell nor
  * listen; they find what they ask us for aborted, at the leader too, and take part in no collectives then until they
  * are started again (collective_others.h). */
@@ -58,16 +63,16 @@ void failed_steps_go_on(struct failed_steps *f, int64_t key);
 bool failed_steps_stands(struct failed_steps *f, int64_t id);
 /* This task's master has had its part of it after all. */
 void failed_steps_met(struct failed_steps *f, int64_t id);
-/* The last one of that key, not long ago, that this task's master had no part in, if there is any; once. NULL: it has
- * failed since the session began. Else whom to ask whether it stands; the caller frees it. */
-char *failed_steps_missed(struct failed_steps *f, int64_t key, int64_t began, int64_t *id);
+/* The last one of that key, not long ago, that this task's master had no part in, if there is any; once. Whom to ask
+ * whether it stands, which the caller frees; NULL: nobody. *of_session: it has failed since the session began. */
+char *failed_steps_missed(struct failed_steps *f, int64_t key, int64_t began, int64_t *id, bool *of_session);
 bool failed_steps_has(struct failed_steps *f, int64_t id);
 /* How many there ever were. */
 unsigned failed_steps_count(struct failed_steps *f);
 /* Has it failed before the session began? */
 bool failed_steps_are_past(struct failed_steps *f, int64_t id, int64_t began);
-/* Why, where it has not been longer; the caller frees it. NULL: it has not failed, as far as is known. */
-char *failed_steps_why(struct failed_steps *f, int64_t id, int64_t no_longer_ms);
+/* Why, where it has since then and not long ago; the caller frees it. NULL: it has not failed, as far as is known. */
+char *failed_steps_why(struct failed_steps *f, int64_t id, int64_t since);
 /* Why one of that key has, since then and not long ago; the caller frees it. NULL: none has. */
 char *failed_steps_since(struct failed_steps *f, int64_t key, int64_t since);
 

@@ -287,12 +287,16 @@ static const int64_t MOST_MS = INT64_C(1) << 40;
 static shoal_status answer_sequences(struct worker *w, uint64_t connection, struct wire m, struct text *t) {
   int n = 0;
   int64_t last = 0, up_ms = -1; /* TensorFlow's masters ask once: what has failed before is none of theirs */
+  struct met_step met = {0};
   struct wire asks = m;
   for (struct wire_field f; wire_next(&asks, &f) == WIRE_FIELD;) {
     if (f.tag == GetStepSequenceAsk_last) last = (int64_t)f.value;
     if (f.tag == GetStepSequenceAsk_up_ms) up_ms = (int64_t)f.value;
+    if (f.tag == GetStepSequenceAsk_met_key) met.key = (int64_t)f.value;
+    if (f.tag == GetStepSequenceAsk_met_id) met.id = (int64_t)f.value;
   }
-  int64_t began = clock_ns() - MIN(MAX(up_ms, 0), MOST_MS) * 1000000;
+  /* What has failed before is past for the asker. */
+  int64_t began = MAX(clock_ns() - MIN(MAX(up_ms, 0), MOST_MS) * 1000000, collective_met(&w->collectives, met));
   for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;) {
     if (f.number != wire_tag_number(GetStepSequenceRequest_graph_key)) continue;
     struct wire packed = f.type == WIRE_BYTES ? wire_inside(&f) : wire_from("", 0);
@@ -305,7 +309,7 @@ static shoal_status answer_sequences(struct worker *w, uint64_t connection, stru
       put_StepSequence_next_step_id(t, next);
       if (up_ms < 0) remember_master(&w->collectives, connection, (int64_t)key);
       wire_end(t, at);
-      char *why = next - 1 == last ? NULL : failed_steps_why(&w->collectives.failed, next - 1, up_ms);
+      char *why = next - 1 == last ? NULL : failed_steps_why(&w->collectives.failed, next - 1, began);
       if (why) put_GetStepSequenceExtra_failed(t, why);
       free(why);
       if (f.type == WIRE_VARINT) break;

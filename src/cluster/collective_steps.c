@@ -28,8 +28,10 @@ static const int64_t ID_BITS = (INT64_C(1) << 57) - 1;
 static const int64_t UNKNOWN = -1;
 
 struct step_sequence {
-  int64_t next;    /* or UNKNOWN */
-  int64_t last;    /* that a step of this task's master had; 0: none */
+  int64_t next; /* or UNKNOWN */
+  int64_t last; /* that a step of this task's master had; 0: none */
+  int64_t well; /* the last of these that went well, and when it was begun */
+  int64_t well_began;
   uint64_t leader; /* which incarnation of it gave the number; 0: that is not known, or we lead */
   int64_t asked;   /* when it was last asked for it, or whether it is still there */
   bool own;        /* steps of this task's master have it: others' questions do not push it out */
@@ -80,7 +82,18 @@ int64_t collective_sequence(struct collectives *c, int64_t key, int64_t began) {
   return next;
 }
 
-void collective_step_over(struct worker *w, int64_t key, int64_t id, int64_t session, shoal_status failed) {
+int64_t collective_met(struct collectives *c, struct met_step step) {
+  char name[32];
+  snprintf(name, sizeof name, "%" PRId64, step.key);
+  pthread_mutex_lock(&c->lock);
+  const struct step_sequence *q = step.id ? strmap_get(&c->sequences, name) : NULL;
+  int64_t began = q && q->well == step.id ? q->well_began : 0;
+  pthread_mutex_unlock(&c->lock);
+  return began;
+}
+
+void collective_step_over(struct worker *w, int64_t key, int64_t id, int64_t session, int64_t began,
+                          shoal_status failed) {
   struct collectives *c = &w->collectives;
   /* Before it is counted: who is told of the next number is told why this one failed. */
   if (failed) collective_step_failed(w, key, id, session, failed);
@@ -88,6 +101,11 @@ void collective_step_over(struct worker *w, int64_t key, int64_t id, int64_t ses
   pthread_mutex_lock(&c->lock);
   struct step_sequence *q = sequence_of(c, key);
   q->last = id;
+  if (!failed) {
+    c->met = (struct met_step){key, id};
+    q->well = id;
+    q->well_began = began;
+  }
   int64_t after = (id + 1) & ID_BITS;
   bool counts = q->next == id && (q->leads || !failed), counted = q->leads && q->next == after;
   q->next = counts || counted ? after : UNKNOWN;
@@ -114,6 +132,7 @@ struct sequence_call {
   struct cancel *cancel; /* NULL: nobody does */
   struct moment again;
   int64_t deadline, key, last, began;
+  struct met_step met;
   bool counted;  /* there was a number: is its leader still there? */
   int64_t asked; /* when */
   void (*done)(void *arg, shoal_status s, int64_t id);
@@ -216,6 +235,8 @@ static void ask(struct sequence_call *k) {
   put_GetStepSequenceRequest_graph_key(&t, k->key);
   put_GetStepSequenceAsk_last(&t, k->last);
   put_GetStepSequenceAsk_up_ms(&t, (clock_ns() - k->began) / 1000000);
+  put_GetStepSequenceAsk_met_key(&t, k->met.key);
+  put_GetStepSequenceAsk_met_id(&t, k->met.id);
   struct task_question q = {.peer = k->leader,
                             .method = "/tensorflow.WorkerService/GetStepSequence",
                             .request = message_from_text(&t),
@@ -239,6 +260,7 @@ struct stands_call {
   struct sequence_call *then; /* where it does not */
   struct peer *peer;          /* a reference */
   int64_t id;                 /* of the step that failed */
+  bool of_session;            /* since the session began: one of its own, but for those who have been met since */
 };
 
 static void stands_over(struct stands_call *a, bool stands) {
@@ -254,25 +276,28 @@ static void stands_answered(void *arg, shoal_status s, struct rpc_body *body) {
   struct stands_call *a = arg;
   const void *data;
   size_t size;
-  bool stands = false;
+  bool stands = false, met = false, answered = !s;
   cancellable_end(&a->then->call);
   if (!s) s = rpc_body_flat(body, &data, &size);
   if (!s) {
     struct wire w = wire_from(data, size);
     for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
       if (f.tag == StepStandsResponse_stands) stands = f.value != 0;
+      else if (f.tag == StepStandsResponse_met) met = f.value != 0;
   }
   shoal_status_free(s); /* it is gone, or does not answer: whoever comes in its place begins anew */
-  stands_over(a, stands);
+  stands_over(a, answered && !met && (stands || a->of_session));
 }
 
-static void ask_whether_it_stands(struct sequence_call *k, struct peer *peer, int64_t id) {
+static void ask_whether_it_stands(struct sequence_call *k, struct peer *peer, int64_t id, bool of_session) {
   enum { PATIENCE_MS = 3000 };
   struct stands_call *a = mem_zalloc(1, sizeof *a);
-  *a = (struct stands_call){k, peer, id};
+  *a = (struct stands_call){k, peer, id, of_session};
   struct text t = {0};
   put_StepStandsRequest_step_id(&t, id);
   put_StepStandsRequest_task(&t, k->worker->task);
+  put_StepStandsRequest_met_key(&t, k->met.key);
+  put_StepStandsRequest_met_id(&t, k->met.id);
   struct task_question q = {.peer = peer,
                             .method = "/shoal.Server/StepStands",
                             .request = message_from_text(&t),
@@ -309,7 +334,7 @@ void collective_next_step(struct worker *w, int64_t key, const char *named, int6
                           void (*done)(void *arg, shoal_status s, int64_t id), void *arg) {
   struct collectives *c = &w->collectives;
   char *leader = named ? mem_strdup(named) : collectives_leader(c, w->spec), *whom = NULL;
-  bool own = !strcmp(leader, w->task), anew;
+  bool own = !strcmp(leader, w->task), anew, of_session = false;
   struct peer *peer = own ? NULL : collectives_find_task(w, leader);
   int64_t changed = peer ? peer_changed(peer) : 0;
   uint64_t now = changed ? peer_incarnation(peer) : 0;
@@ -319,8 +344,9 @@ void collective_next_step(struct worker *w, int64_t key, const char *named, int6
   q->leads = own;
   int64_t next = count_on(c, q, changed, now, began, &anew), missed = UNKNOWN, last = q->last;
   bool asks = peer && next != UNKNOWN && began > q->asked;
+  struct met_step met = c->met;
   pthread_mutex_unlock(&c->lock);
-  if (anew) whom = failed_steps_missed(&c->failed, key, began, &missed);
+  if (anew) whom = failed_steps_missed(&c->failed, key, began, &missed, &of_session);
   if (missed != UNKNOWN && !whom) {
     next = missed;
     asks = false;
@@ -337,10 +363,11 @@ void collective_next_step(struct worker *w, int64_t key, const char *named, int6
                                 .key = key,
                                 .last = last,
                                 .began = began,
+                                .met = met,
                                 .counted = asks && !failed,
                                 .done = done,
                                 .arg = arg};
-    if (failed) ask_whether_it_stands(k, failed, missed);
+    if (failed) ask_whether_it_stands(k, failed, missed, of_session);
     else number_by_leader(k);
     peer = failed = NULL; /* whose references were taken over */
   }

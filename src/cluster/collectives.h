@@ -49,6 +49,11 @@ struct worker_session;
 
 enum { MASTERS_REMEMBERED = 64 };
 
+/* A step with collectives between tasks that went well in this task's master; id 0: there is none. */
+struct met_step {
+  int64_t key, id;
+};
+
 struct collectives { /* of one worker */
   char *leader;      /* the task, as --collective_group_leader said; NULL: by the cluster's description */
   int64_t timeout_ns;
@@ -59,6 +64,7 @@ struct collectives { /* of one worker */
   atomic_int_fast64_t parties;                            /* how often, of those in memory and in parcels */
   pthread_mutex_t lock;
   struct strmap sequences; /* lock: a graph key -> struct step_sequence * */
+  struct met_step met;     /* lock: the last one */
   struct failed_steps failed;
   struct question *questions; /* lock: of other tasks, that wait here */
   struct counting_master {    /* TensorFlow's, that have numbers of steps from here, and by which connection */
@@ -160,9 +166,13 @@ shoal_status collective_survey(const struct shoal_graph *g, struct collective_su
  * stands (collective_failed.h). */
 void collective_next_step(struct worker *w, int64_t key, const char *leader, int64_t began, struct cancel *cancel,
                           void (*done)(void *arg, shoal_status s, int64_t id), void *arg);
-/* The step has ended, of that session of this task's master: the next has another number. failed (NULL: it went well;
- * it stays the caller's) is told to the other tasks. */
-void collective_step_over(struct worker *w, int64_t key, int64_t id, int64_t session, shoal_status failed);
+/* The step has ended, of that session of this task's master, which began it then: the next has another number. failed
+ * (NULL: it went well; it stays the caller's) is told to the other tasks. */
+void collective_step_over(struct worker *w, int64_t key, int64_t id, int64_t session, int64_t began,
+                          shoal_status failed);
+/* When this task's master began its part of a step that went well in another's; 0: it is not its last one of that key,
+ * or did not go well. */
+int64_t collective_met(struct collectives *c, struct met_step step);
 /* Another task's has failed: a leader that has no such steps itself counts on. True: this task's master is past it. */
 bool collective_sequence_failed(struct collectives *c, int64_t key, int64_t id);
 /* As the leader: what the next number is, for a session that began then. */

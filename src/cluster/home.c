@@ -8,8 +8,8 @@ void home_next_step(struct worker *home, int64_t key, const char *leader, int64_
   collective_next_step(home, key, leader, began, cancel, done, arg);
 }
 
-void home_step_over(struct worker *home, int64_t key, int64_t id, int64_t session, shoal_status failed) {
-  collective_step_over(home, key, id, session, failed);
+void home_step_over(struct worker *home, int64_t key, int64_t id, int64_t session, int64_t began, shoal_status failed) {
+  collective_step_over(home, key, id, session, began, failed);
 }
 
 void home_session_over(struct worker *home, int64_t session) {

@@ -128,7 +128,7 @@ static void conclude(struct step_run *r) {
   alarm_clear(&r->alarm);
   struct master_session *s = r->session;
   struct compiled *c = r->compiled;
-  if (r->key && r->id) home_step_over(s->master->server.home, r->key, r->id, s->number, r->status);
+  if (r->key && r->id) home_step_over(s->master->server.home, r->key, r->id, s->number, r->started, r->status);
   shoal_status err = late(r, run_cancel_outcome(&r->cancel, r->status));
   for (size_t i = 0; i < c->fetches.n && !err && r->rets; i++)
     if (!tensor_valid(&r->rets[i]))

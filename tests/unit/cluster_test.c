@@ -14,6 +14,7 @@
 #include "cluster/cluster_spec.h"
 #include "cluster/collectives.h"
 #include "cluster/step_rendezvous.h"
+#include "cluster/worker.h"
 #include "tensor/buffer.h"
 
 struct trio {
@@ -402,10 +403,11 @@ static void sequences_have_a_bound(void **state) {
   collectives_release(&c);
 }
 
-/* A step that failed is of the sessions that were there: who comes to it is told, once. One that begins later asks
- * whose failure it was, while that stands, or has the next number. */
+/* A step that failed is of the sessions that were there: who comes to it is told, once. Whose failure it was is asked
+ * whether it stands, or the next number is had. */
 static void failures_are_of_their_time(void **state) {
   struct collectives c = {0};
+  bool of_session;
   collectives_init(&c, NULL, 0, false);
   int64_t old = clock_ns(), first = collective_sequence(&c, 1, old), missed = -1;
   assert_true(failed_steps_add(&c.failed, 1, first, false, "/job:a/task:1", STATUS(SHOAL_ABORTED, "it has failed")));
@@ -415,20 +417,45 @@ static void failures_are_of_their_time(void **state) {
   assert_true(failed_steps_are_past(&c.failed, first, later));
   assert_false(failed_steps_are_past(&c.failed, first + 1, later));
   assert_true(collective_sequence(&c, 1, later) == ((first + 1) & ((INT64_C(1) << 57) - 1)));
-  assert_null(failed_steps_missed(&c.failed, 1, old, &missed));
-  assert_true(missed == first);
+  char *whom = failed_steps_missed(&c.failed, 1, old, &missed, &of_session);
+  assert_string_equal(whom, "/job:a/task:1");
+  assert_true(missed == first && of_session);
+  free(whom);
   missed = -1;
-  assert_null(failed_steps_missed(&c.failed, 1, old, &missed));
+  assert_null(failed_steps_missed(&c.failed, 1, old, &missed, &of_session));
   assert_true(missed == -1);
   assert_true(failed_steps_add(&c.failed, 2, first + 7, false, NULL, STATUS(SHOAL_ABORTED, "another has")));
-  assert_null(failed_steps_missed(&c.failed, 2, clock_ns() + 1, &missed));
+  assert_null(failed_steps_missed(&c.failed, 2, clock_ns() + 1, &missed, &of_session));
   assert_true(missed == -1);
   assert_true(failed_steps_add(&c.failed, 3, first + 9, false, "/job:a/task:2", STATUS(SHOAL_ABORTED, "a third has")));
-  char *whom = failed_steps_missed(&c.failed, 3, clock_ns() + 1, &missed);
+  whom = failed_steps_missed(&c.failed, 3, clock_ns() + 1, &missed, &of_session);
   assert_string_equal(whom, "/job:a/task:2");
-  assert_true(missed == first + 9);
+  assert_true(missed == first + 9 && !of_session);
   free(whom);
   collectives_release(&c);
+}
+
+/* A failure is past for who has been met since: in a step that was begun after it, and went well in both. */
+static void failures_are_past_for_who_was_met_since(void **state) {
+  struct worker w = {0};
+  struct collectives *c = &w.collectives;
+  collectives_init(c, NULL, 0, false);
+  int64_t before = clock_ns();
+  assert_true(failed_steps_add(&c->failed, 1, 70, true, NULL, STATUS(SHOAL_ABORTED, "it has failed")));
+  int64_t after = clock_ns() + 1;
+  collective_step_over(&w, 2, 30, 1, before, NULL); /* it ends later, and was begun before */
+  assert_true(c->met.key == 2 && c->met.id == 30);
+  assert_true(collective_met(c, (struct met_step){2, 30}) == before);
+  assert_false(failed_steps_are_past(&c->failed, 70, collective_met(c, c->met)));
+  collective_step_over(&w, 2, 31, 1, after, NULL);
+  assert_true(failed_steps_are_past(&c->failed, 70, collective_met(c, c->met)));
+  const struct met_step others[] = {{2, 30}, {2, 32}, {3, 31}, {2, 0}, {0, 0}};
+  for (size_t i = 0; i < COUNT_OF(others); i++) assert_true(collective_met(c, others[i]) == 0);
+  char *why = failed_steps_why(&c->failed, 70, before);
+  assert_string_equal(why, "it has failed");
+  assert_null(failed_steps_why(&c->failed, 70, collective_met(c, c->met)));
+  free(why);
+  collectives_release(c);
 }
 
 /* Until its session ends, or has come to another step of those graphs. */
@@ -572,6 +599,7 @@ int main(void) {
       cmocka_unit_test(large_clusters),
       cmocka_unit_test(sequences_have_a_bound),
       cmocka_unit_test(failures_are_of_their_time),
+      cmocka_unit_test(failures_are_past_for_who_was_met_since),
       cmocka_unit_test(failures_stand_for_a_while),
       cmocka_unit_test(steps_of_one_connection),
       cmocka_unit_test(steps_of_one_address),

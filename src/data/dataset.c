@@ -11,6 +11,8 @@
 
 static void dataset_free(struct variant *v) {
   struct dataset *d = (struct dataset *)v;
+  struct dataset *final = atomic_load(&d->final);
+  if (final != d) dataset_unref(final);
   if (d->type->release) d->type->release(d);
   for (int i = 0; i < d->n_inputs; i++) dataset_unref(d->inputs[i]);
   tensors_release(d->args, d->n_args);
@@ -71,6 +73,7 @@ int64_t size_times(int64_t a, int64_t b) {
 static void count_in(struct dataset *d, const struct dataset *input) {
   d->depth = MAX(d->depth, input->depth + 1);
   d->parts = MIN(d->parts + input->parts, 2 * DATASET_MAX_PARTS);
+  d->own_seeds |= input->own_seeds;
 }
 
 shoal_status dataset_bound(struct dataset *d, const struct tensor *const *inputs, int n) {
@@ -92,7 +95,20 @@ shoal_status dataset_bound(struct dataset *d, const struct tensor *const *inputs
   return NULL;
 }
 
-shoal_status dataset_iterate(struct dataset *d, struct data_iterator **out) { return d->type->iterate(d, out); }
+shoal_status iterator_begin_later(struct data_iterator *it) { return NULL; }
+
+static shoal_status begin_input(struct data_iterator *it) {
+  struct data_iterator *in;
+  return it->of->n_inputs ? iterator_input(it, &in) : NULL;
+}
+
+shoal_status dataset_iterate(struct dataset *d, struct data_iterator **out) {
+  TRY(d->type->iterate(d, out));
+  if ((*out)->of != d) return NULL; /* the input's, which has begun */
+  shoal_status s = ((*out)->type->begin ? (*out)->type->begin : begin_input)(*out);
+  if (s) iterator_free(*out);
+  return s;
+}
 
 shoal_status iterator_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   *end = false;
@@ -164,6 +180,7 @@ struct dataset *dataset_new(size_t size, const struct dataset_type *type, int n,
   d->n_inputs = n_inputs;
   d->depth = d->parts = 1;
   atomic_init(&d->asked, SIZE_NOT_ASKED);
+  atomic_init(&d->final, NULL);
   for (int i = 0; i < n_inputs; i++) {
     d->inputs[i] = dataset_ref(inputs[i]);
     count_in(d, inputs[i]);

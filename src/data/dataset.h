@@ -40,8 +40,10 @@ struct dataset {
   struct function_runtime *functions; /* those that the node names, a reference; NULL: it names none */
   struct tensor *args;                /* [n_args] what the node was given */
   int n_args;
-  int depth, parts;          /* of what stands above it, itself and what its functions captured among them */
-  atomic_int_fast64_t asked; /* what size() answered, or SIZE_NOT_ASKED: several may have the same input */
+  int depth, parts;              /* of what stands above it, itself and what its functions captured among them */
+  bool own_seeds;                /* one of those is a shuffle with seeds of its own (ops/data/dataset_final.c) */
+  struct dataset *_Atomic final; /* what iterators over it walk: itself, another (a reference), NULL: none has yet */
+  atomic_int_fast64_t asked;     /* what size() answered, or SIZE_NOT_ASKED: several may have the same input */
 };
 
 /* A graph may name one input many times, again and again: 50 zips of pairs are 2^50 iterators. */
@@ -59,6 +61,9 @@ struct data_iterator_type {
   void (*release)(struct data_iterator *it); /* (optional) */
   /* (optional) Passes the next element by without making it, where that is less work and no function may fail. */
   shoal_status (*skip)(struct data_iterator *it, struct data_ctx *ctx, bool *end);
+  /* (optional) Makes the iterators over what is walked from the beginning on; NULL: that over the first input. With
+   * them shuffles draw their seeds, in the order that TensorFlow has. */
+  shoal_status (*begin)(struct data_iterator *it);
 };
 
 struct data_iterator {
@@ -84,6 +89,8 @@ void iterator_free(struct data_iterator *it);
 shoal_status iterator_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end);
 /* The iterator over the first input, made when first asked for. */
 shoal_status iterator_input(struct data_iterator *it, struct data_iterator **in);
+/* A begin: the input is walked later, or not at all. */
+shoal_status iterator_begin_later(struct data_iterator *it);
 void tensors_release(struct tensor *t, int n);
 /* Waits for a change, but not for long: whoever waits looks at its cancellation again.
  * change: made by cond_init(). */
@@ -159,7 +166,11 @@ void seed_generator_unref(struct seed_generator *g);
  * INVALID_ARGUMENT when it is not. */
 void dataset_seeds_save(const struct dataset *d, struct text *out);
 shoal_status dataset_seeds_load(const struct dataset *d, const void *saved, size_t n);
-struct dataset *dataset_shuffle(struct dataset *in, int64_t buffer, struct seed_generator *seeds, int64_t repeat);
+/* own: the generator goes with this dataset, where another op's is named in the graph. */
+struct dataset *dataset_shuffle(struct dataset *in, int64_t buffer, struct seed_generator *seeds, int64_t repeat,
+                                bool own);
+/* Marks the shuffles with seeds of their own that d is made of, all the ways that lead to them: had one a mark? */
+bool dataset_seeds_used(struct dataset *d);
 struct dataset *dataset_random(struct seed_generator *seeds);
 struct dataset *dataset_cache(struct dataset *in); /* in memory */
 /* In a tensor bundle of that name. */

@@ -221,7 +221,8 @@ static shoal_status cache_next(struct data_iterator *it, struct data_ctx *ctx, s
   return NULL;
 }
 
-static const struct data_iterator_type cache_iter_type = {sizeof(struct cache_iter), cache_next, cache_iter_free};
+static const struct data_iterator_type cache_iter_type = {sizeof(struct cache_iter), cache_next, cache_iter_free,
+                                                          .begin = iterator_begin_later};
 
 static shoal_status cache_iterate(struct dataset *d, struct data_iterator **out) {
   *out = iterator_new(&cache_iter_type, d);

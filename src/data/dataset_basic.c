@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "data/dataset.h"
 
 static shoal_status iterate_simply(const struct data_iterator_type *type, struct dataset *d,
@@ -208,6 +209,11 @@ static shoal_status take_skip(struct data_iterator *it, struct data_ctx *ctx, bo
   return take_next(it, ctx, NULL, end);
 }
 
+static shoal_status take_begin(struct data_iterator *it) {
+  struct data_iterator *in;
+  return counted(it)->count ? iterator_input(it, &in) : NULL;
+}
+
 static int64_t take_size(const struct dataset *d) {
   int64_t n = dataset_size(d->inputs[0]), count = ((const struct counted *)d)->count;
   if (count < 0) return n;
@@ -215,7 +221,7 @@ static int64_t take_size(const struct dataset *d) {
   return n == SIZE_UNKNOWN ? SIZE_UNKNOWN : MIN(n, count);
 }
 
-static const struct data_iterator_type take_iter = {sizeof(struct at_iter), take_next, NULL, take_skip};
+static const struct data_iterator_type take_iter = {sizeof(struct at_iter), take_next, NULL, take_skip, take_begin};
 ITERATE(take_iterate, take_iter)
 static const struct dataset_type take_type = {"Take", take_iterate, take_size, NULL};
 
@@ -237,13 +243,18 @@ static shoal_status skip_next(struct data_iterator *it, struct data_ctx *ctx, st
   return iterator_next(in, ctx, out, end);
 }
 
+static shoal_status skip_begin(struct data_iterator *it) {
+  struct data_iterator *in;
+  return counted(it)->count >= 0 ? iterator_input(it, &in) : NULL;
+}
+
 static int64_t skip_size(const struct dataset *d) {
   int64_t n = dataset_size(d->inputs[0]), count = ((const struct counted *)d)->count;
   if (count < 0) return 0;
   return n < 0 ? n : MAX(0, n - count);
 }
 
-static const struct data_iterator_type skip_iter = {sizeof(struct at_iter), skip_next, NULL};
+static const struct data_iterator_type skip_iter = {sizeof(struct at_iter), skip_next, .begin = skip_begin};
 ITERATE(skip_iterate, skip_iter)
 static const struct dataset_type skip_type = {"Skip", skip_iterate, skip_size, NULL};
 
@@ -256,6 +267,15 @@ struct repeat_iter {
   int64_t round;
   bool any; /* this round has given an element */
 };
+
+/* A number of rounds has the iterator of the next one made as soon as the last has ended, even when there is no next
+ * one. (Where TensorFlow makes one dataset of shuffle and repeat there is none too many.) */
+static shoal_status repeat_begin(struct data_iterator *it) {
+  const char *op = it->of->inputs[0]->op;
+  bool shuffle = op && str_starts(op, "ShuffleDataset");
+  struct data_iterator *in;
+  return counted(it)->count > (shuffle ? ((const struct repeat_iter *)it)->round : 0) ? iterator_input(it, &in) : NULL;
+}
 
 static shoal_status repeat_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   struct repeat_iter *r = (struct repeat_iter *)it;
@@ -275,6 +295,7 @@ static shoal_status repeat_next(struct data_iterator *it, struct data_ctx *ctx, 
     it->in = NULL;
     r->round++;
     r->any = false;
+    TRY(repeat_begin(it));
   }
 }
 
@@ -287,7 +308,8 @@ static int64_t repeat_size(const struct dataset *d) {
   return size_times(n, count < 0 ? SIZE_INFINITE : count);
 }
 
-static const struct data_iterator_type repeat_iter_type = {sizeof(struct repeat_iter), repeat_next, NULL, repeat_skip};
+static const struct data_iterator_type repeat_iter_type = {sizeof(struct repeat_iter), repeat_next, NULL, repeat_skip,
+                                                           repeat_begin};
 ITERATE(repeat_iterate, repeat_iter_type)
 static const struct dataset_type repeat_type = {"Repeat", repeat_iterate, repeat_size, NULL};
 
@@ -356,6 +378,11 @@ static shoal_status input_at(struct many_iter *m, int i, struct data_iterator **
   return NULL;
 }
 
+static shoal_status concatenate_begin(struct data_iterator *it) {
+  struct data_iterator *in;
+  return input_at((struct many_iter *)it, 0, &in);
+}
+
 static shoal_status concatenate_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   struct many_iter *m = (struct many_iter *)it;
   struct data_iterator *in;
@@ -371,7 +398,8 @@ static int64_t concatenate_size(const struct dataset *d) {
   return size_add(dataset_size(d->inputs[0]), dataset_size(d->inputs[1]));
 }
 
-static const struct data_iterator_type concatenate_iter = {sizeof(struct many_iter), concatenate_next, many_free};
+static const struct data_iterator_type concatenate_iter = {sizeof(struct many_iter), concatenate_next, many_free,
+                                                           .begin = concatenate_begin};
 ITERATE(concatenate_iterate, concatenate_iter)
 static const struct dataset_type concatenate_type = {"Concatenate", concatenate_iterate, concatenate_size, NULL};
 
@@ -402,6 +430,12 @@ static shoal_status zip_next(struct data_iterator *it, struct data_ctx *ctx, str
   return err;
 }
 
+static shoal_status zip_begin(struct data_iterator *it) {
+  struct data_iterator *in;
+  for (int i = 0; i < it->of->n_inputs; i++) TRY(input_at((struct many_iter *)it, i, &in));
+  return NULL;
+}
+
 static shoal_status zip_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
   shoal_status err = NULL;
   *end = it->of->n_inputs == 0;
@@ -424,7 +458,7 @@ static int64_t zip_size(const struct dataset *d) {
   return least;
 }
 
-static const struct data_iterator_type zip_iter = {sizeof(struct many_iter), zip_next, many_free, zip_skip};
+static const struct data_iterator_type zip_iter = {sizeof(struct many_iter), zip_next, many_free, zip_skip, zip_begin};
 ITERATE(zip_iterate, zip_iter)
 static const struct dataset_type zip_type = {"Zip", zip_iterate, zip_size, NULL};
 

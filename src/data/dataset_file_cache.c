@@ -149,7 +149,8 @@ static shoal_status next(struct data_iterator *it, struct data_ctx *ctx, struct 
   }
 }
 
-static const struct data_iterator_type iter_type = {sizeof(struct file_iter), next, iter_free};
+static const struct data_iterator_type iter_type = {sizeof(struct file_iter), next, iter_free,
+                                                    .begin = iterator_begin_later};
 
 static shoal_status iterate(struct dataset *d, struct data_iterator **out) {
   *out = iterator_new(&iter_type, d);

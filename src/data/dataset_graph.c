@@ -1,6 +1,7 @@
 /* Graphs of pipelines.
  *
- * A node is added when all that it needs has been, and a dataset that several use is one node: TensorFlow walks in the
+ * A node is added when all that it needs has been, and a dataset that several use is one node (but see
+ * GRAPH_OWN_SEEDS): TensorFlow walks in the
  * same order, so that its graph and ours can be laid side by side. Datasets that an iterator made (windows) came from
  * no node; what only passes on its input (ModelDataset and its kin) is that input here and leaves no node. */
 #include "data/dataset_graph.h"
@@ -144,6 +145,13 @@ static shoal_status add_tensor(struct writing *w, const struct tensor *t, struct
   return s;
 }
 
+/* Of the datasets that a node is given those behind its inputs are for its functions. Where each use counts they stay
+ * what they are: TensorFlow writes no captured values down to make them anew. seen: datasets given before. */
+static bool is_capture(const struct writing *w, const struct dataset *d, const struct tensor *arg, int *seen) {
+  if (!(w->flags & GRAPH_OWN_SEEDS) || arg->dtype != SHOAL_VARIANT || arg->n != 1 || !dataset_at(arg, 0)) return false;
+  return (*seen)++ >= d->n_inputs;
+}
+
 static shoal_status add_fresh(struct writing *w, const struct dataset *d, struct shoal_node **out) {
   if (!d->origin) {
     if (!(w->flags & GRAPH_IN_PROCESS))
@@ -157,7 +165,8 @@ static shoal_status add_fresh(struct writing *w, const struct dataset *d, struct
   }
   shoal_out *in = mem_zalloc((size_t)d->n_args, sizeof *in);
   shoal_status s = d->functions ? take_functions(w->g, d) : NULL;
-  for (int i = 0; !s && i < d->n_args; i++) s = add_tensor(w, &d->args[i], &in[i].node);
+  for (int i = 0, seen = 0; !s && i < d->n_args; i++)
+    s = (is_capture(w, d, &d->args[i], &seen) ? add_constant : add_tensor)(w, &d->args[i], &in[i].node);
   if (!s) {
     const struct dataset_origin *o = d->origin;
     struct named_attr *attrs = mem_zalloc((size_t)o->n_attrs, sizeof *attrs);
@@ -169,9 +178,19 @@ static shoal_status add_fresh(struct writing *w, const struct dataset *d, struct
   return s;
 }
 
+/* A node for one of several uses. What waits for something of its own is not merged with its like. */
+static shoal_status add_use(struct writing *w, const struct dataset *d, struct shoal_node **out) {
+  struct shoal_node *own;
+  TRY(add_fresh(w, d, out));
+  TRY(add_node(w, "NoOp", NULL, 0, NULL, 0, &own));
+  graph_add_control(*out, own);
+  return NULL;
+}
+
 /* (A dataset's depth is bounded when it is made.) */
 static shoal_status add_dataset(struct writing *w, const struct dataset *d, struct shoal_node **out) {
   char key[32];
+  if ((w->flags & GRAPH_OWN_SEEDS) && d->own_seeds) return add_use(w, d, out);
   snprintf(key, sizeof key, "%p", (const void *)d);
   *out = strmap_get(&w->made, key);
   if (*out) return NULL;

@@ -23,6 +23,7 @@ void dataset_set_origin(struct dataset *d, struct dataset_origin *o, struct func
 
 enum dataset_graph_flags {
   GRAPH_IN_PROCESS = 1, /* to be run here: values that have no form outside, datasets among them, are constants */
+  GRAPH_OWN_SEEDS = 2,  /* a dataset with own_seeds is a node for each use of it */
 };
 /* The nodes that make d, in TensorFlow's order and under its names, inputs as constants, the functions that they name
  * in its library. *out is d's. An edge of the pipeline that is not a plain tensor or a dataset is an error. */

@@ -349,7 +349,6 @@ struct directed_iter {
   struct data_iterator head;
   struct data_iterator **data; /* [n_inputs - 1]; NULL: at its end */
   int left;
-  bool begun;
 };
 
 static void directed_free(struct data_iterator *it) {
@@ -359,10 +358,12 @@ static void directed_free(struct data_iterator *it) {
   free(d->data);
 }
 
-static shoal_status directed_begin(struct directed_iter *d) {
+static shoal_status directed_begin(struct data_iterator *it) {
+  struct directed_iter *d = (struct directed_iter *)it;
+  struct data_iterator *in;
   int n = d->head.of->n_inputs - 1;
+  TRY(iterator_input(it, &in));
   d->data = mem_zalloc((size_t)n, sizeof *d->data);
-  d->begun = true;
   for (d->left = 0; d->left < n; d->left++) TRY(dataset_iterate(d->head.of->inputs[d->left + 1], &d->data[d->left]));
   return NULL;
 }
@@ -371,7 +372,6 @@ static shoal_status directed_next(struct data_iterator *it, struct data_ctx *ctx
   struct directed_iter *d = (struct directed_iter *)it;
   struct data_iterator *in;
   TRY(iterator_input(it, &in));
-  if (!d->begun) TRY(directed_begin(d));
   bool stop = ((const struct directed *)it->of)->stop_on_empty;
   while (d->left > 0) {
     struct tensor which = {0};
@@ -396,8 +396,8 @@ static shoal_status directed_next(struct data_iterator *it, struct data_ctx *ctx
   return NULL;
 }
 
-static const struct data_iterator_type directed_iter_type = {sizeof(struct directed_iter), directed_next,
-                                                             directed_free};
+static const struct data_iterator_type directed_iter_type = {sizeof(struct directed_iter), directed_next, directed_free,
+                                                             .begin = directed_begin};
 
 static shoal_status directed_iterate(struct dataset *d, struct data_iterator **out) {
   *out = iterator_new(&directed_iter_type, d);

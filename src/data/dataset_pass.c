@@ -114,12 +114,11 @@ struct dataset *dataset_options(struct dataset *in, const void *options, size_t 
   return &p->head;
 }
 
+/* Messages after one another are one message, where what comes later counts. */
 void dataset_get_options(const struct dataset *d, struct text *out) {
-  for (; d->type != &options_type; d = d->inputs[0])
-    if (!d->n_inputs) return;
-  /* Messages after one another are one message, where what comes later counts. */
-  dataset_get_options(d->inputs[0], out);
-  text_add(out, ((const struct passing_dataset *)d)->note, ((const struct passing_dataset *)d)->note_size);
+  for (int i = 0; i < d->n_inputs; i++) dataset_get_options(d->inputs[i], out);
+  if (d->type == &options_type)
+    text_add(out, ((const struct passing_dataset *)d)->note, ((const struct passing_dataset *)d)->note_size);
 }
 
 /* ---- promises of what stands around ---- */

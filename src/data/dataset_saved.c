@@ -108,7 +108,8 @@ static void iter_free(struct data_iterator *self) {
   snapshot_writer_free(it->writer);
 }
 
-static const struct data_iterator_type iter_type = {sizeof(struct saved_iter), next, iter_free};
+static const struct data_iterator_type iter_type = {sizeof(struct saved_iter), next, iter_free,
+                                                    .begin = iterator_begin_later};
 
 static shoal_status iterate(struct dataset *d, struct data_iterator **out) {
   *out = iterator_new(&iter_type, d);

@@ -115,6 +115,8 @@ struct shuffle {
   struct dataset head;
   int64_t buffer, repeat;
   struct seed_generator *seeds;
+  bool own;
+  atomic_bool used; /* by an iterator's pipeline; own */
 };
 
 struct round_slice { /* elements of one round: [start, end), modulo the buffer's size */
@@ -215,7 +217,7 @@ static shoal_status shuffle_next(struct data_iterator *it, struct data_ctx *ctx,
 }
 
 static const struct data_iterator_type shuffle_iter_type = {sizeof(struct shuffle_iter), shuffle_next,
-                                                            shuffle_iter_free};
+                                                            shuffle_iter_free, .begin = iterator_begin_later};
 
 static shoal_status shuffle_iterate(struct dataset *d, struct data_iterator **out) {
   *out = iterator_new(&shuffle_iter_type, d);
@@ -237,12 +239,31 @@ static struct seed_generator *seeds_of(const struct dataset *d) { return ((const
 
 static const struct dataset_type shuffle_type = {"Shuffle", shuffle_iterate, shuffle_size, shuffle_free, seeds_of};
 
-struct dataset *dataset_shuffle(struct dataset *in, int64_t buffer, struct seed_generator *seeds, int64_t repeat) {
+struct dataset *dataset_shuffle(struct dataset *in, int64_t buffer, struct seed_generator *seeds, int64_t repeat,
+                                bool own) {
   struct shuffle *d = (struct shuffle *)dataset_new(sizeof *d, &shuffle_type, in->n, in->types, in->shapes, &in, 1);
   d->buffer = buffer;
   d->repeat = repeat;
   d->seeds = seed_generator_ref(seeds);
+  d->own = own;
+  d->head.own_seeds |= own;
+  atomic_init(&d->used, false);
   return &d->head;
+}
+
+/* (The number of ways is bounded when a dataset is made: parts.) */
+bool dataset_seeds_used(struct dataset *d) {
+  bool used = false;
+  if (!d->own_seeds) return false;
+  if (d->type == &shuffle_type && ((struct shuffle *)d)->own)
+    used = atomic_exchange(&((struct shuffle *)d)->used, true);
+  for (int i = 0; !d->n_args && i < d->n_inputs; i++) used |= dataset_seeds_used(d->inputs[i]);
+  for (int i = 0; i < d->n_args; i++)
+    for (int64_t k = 0; d->args[i].dtype == SHOAL_VARIANT && k < d->args[i].n; k++) {
+      struct variant *v = T_DATA(&d->args[i], struct variant *const)[k];
+      if (v && v->type == &dataset_variant) used |= dataset_seeds_used((struct dataset *)v);
+    }
+  return used;
 }
 
 /* ---- random numbers without end ---- */

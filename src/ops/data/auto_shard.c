@@ -203,7 +203,7 @@ static shoal_status rewrite(struct kernel_ctx *ctx, struct dataset *in, struct s
   else TRY(shard_files(s, end));
   if (!s->added) return dataset_give(ctx, dataset_ref(in));
   char *fetch = mem_printf("%s:0", end->name);
-  shoal_status bad = dataset_run_graph(ctx, s->g, fetch);
+  shoal_status bad = dataset_run_graph(ctx, s->g, fetch, dataset_give_made, ctx);
   free(fetch);
   *begun = !bad;
   return bad;

@@ -27,10 +27,16 @@ shoal_status dataset_in(const struct kernel_ctx *ctx, int i, struct dataset **ou
 shoal_status dataset_in_int(const struct kernel_ctx *ctx, int i, const char *name, int64_t *out);
 shoal_status dataset_in_bool(const struct kernel_ctx *ctx, int i, const char *name, bool *out);
 shoal_status dataset_in_string(const struct kernel_ctx *ctx, int i, const char *name, char **out); /* free it */
-/* Output 0 becomes the dataset that is value `fetch` ("node:0") of a graph, whose functions come before those of the
- * kernel's: for start(), which calls ctx_done itself when this fails. */
+/* Makes the dataset that is value `fetch` ("node:0") of a graph, whose functions come before those of the kernel's.
+ * done gets it (a new reference) or the error, unless this fails. */
 struct shoal_graph;
-shoal_status dataset_run_graph(struct kernel_ctx *ctx, const struct shoal_graph *g, const char *fetch);
+typedef void (*dataset_made)(void *arg, shoal_status s, struct dataset *d);
+shoal_status dataset_run_graph(struct kernel_ctx *ctx, const struct shoal_graph *g, const char *fetch,
+                               dataset_made done, void *arg);
+/* A dataset_made whose arg is the kernel's ctx: output 0 becomes the dataset, and the kernel is done. */
+void dataset_give_made(void *ctx, shoal_status s, struct dataset *d);
+/* What an iterator over d walks, to done (a new reference), sooner or later. (ops/data/dataset_final.c) */
+void dataset_final(struct kernel_ctx *ctx, struct dataset *d, void (*done)(void *arg, struct dataset *d), void *arg);
 /* Is op, without a number of a version, one of the list's (ended by NULL)? */
 bool dataset_op_is(const char *op, const char *const *list);
 /* Output shapes as the attribute output_shapes has them. */

@@ -176,6 +176,16 @@ static void run_pass(void *arg) {
   ctx_done(ctx, s);
 }
 
+/* p has its dataset. */
+static void begin(struct dataset_walk *p) {
+  struct kernel_ctx *ctx = p->ctx;
+  shoal_status s = data_thread_start(run_pass, p);
+  if (!s) return;
+  dataset_unref(p->d);
+  free(p);
+  ctx_done(ctx, s);
+}
+
 static void start(struct kernel_ctx *ctx, int input, shoal_status (*walk)(struct dataset_walk *p, struct tensor *out)) {
   struct dataset *d;
   shoal_status s = dataset_from_tensor(ctx_in(ctx, input), &d);
@@ -185,15 +195,30 @@ static void start(struct kernel_ctx *ctx, int input, shoal_status (*walk)(struct
   }
   struct dataset_walk *p = mem_zalloc(1, sizeof *p);
   *p = (struct dataset_walk){ctx, dataset_ref(d), walk};
-  s = data_thread_start(run_pass, p);
-  if (!s) return;
-  dataset_unref(d);
-  free(p);
-  ctx_done(ctx, s);
+  begin(p);
 }
 
 static void single_start(struct kernel_ctx *ctx) { start(ctx, 0, single); }
-static void reduce_start(struct kernel_ctx *ctx) { start(ctx, 0, reduce); }
+
+static void begin_final(void *arg, struct dataset *d) {
+  struct dataset_walk *p = arg;
+  p->d = d;
+  begin(p);
+}
+
+/* Of these ops it is the one that TensorFlow rewrites pipelines for. */
+static void reduce_start(struct kernel_ctx *ctx) {
+  struct dataset *d;
+  shoal_status s = dataset_from_tensor(ctx_in(ctx, 0), &d);
+  if (s) {
+    ctx_done(ctx, s);
+    return;
+  }
+  struct dataset_walk *p = mem_zalloc(1, sizeof *p);
+  *p = (struct dataset_walk){ctx, NULL, reduce};
+  dataset_final(ctx, d, begin_final, p);
+}
+
 static void at_index_start(struct kernel_ctx *ctx) { start(ctx, 0, at_index); }
 static void to_records_start(struct kernel_ctx *ctx) { start(ctx, 0, to_records); }
 static void to_table_start(struct kernel_ctx *ctx) { start(ctx, 1, to_table); }

@@ -242,7 +242,7 @@ static shoal_status shuffle_with(struct kernel_ctx *ctx, int seed_at, int count_
     }
     g = seed_generator_new(seed, seed2, s->flag);
   }
-  struct dataset *d = dataset_shuffle(in, buffer, g, count);
+  struct dataset *d = dataset_shuffle(in, buffer, g, count, generator_at < 0);
   seed_generator_unref(g);
   return dataset_give(ctx, d);
 }

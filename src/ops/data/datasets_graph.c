@@ -146,23 +146,30 @@ static shoal_status result_name(const struct shoal_graph *g, char **out) {
 
 /* Runs the graph for that value; runtime (taken over) has its functions. */
 struct dataset_making {
-  struct kernel_ctx *ctx;
+  dataset_made done;
+  void *arg;
   struct function_runtime *runtime;
 };
 
 static void made(void *arg, shoal_status s, struct tensor *rets) {
-  struct dataset_making *m = arg;
-  struct kernel_ctx *ctx = m->ctx;
-  struct dataset *d;
+  struct dataset_making m = *(struct dataset_making *)arg;
+  struct dataset *d = NULL;
+  free(arg);
   if (!s) s = dataset_from_tensor(&rets[0], &d);
-  if (!s) ctx_set(ctx, 0, &rets[0]);
-  else if (rets) tensor_release(&rets[0]);
-  function_runtime_unref(m->runtime);
-  free(m);
+  if (!s) dataset_ref(d);
+  if (rets) tensor_release(&rets[0]);
+  function_runtime_unref(m.runtime);
+  m.done(m.arg, s, d);
+}
+
+void dataset_give_made(void *arg, shoal_status s, struct dataset *d) {
+  struct kernel_ctx *ctx = arg;
+  if (!s) s = dataset_give(ctx, d);
   ctx_done(ctx, s);
 }
 
-shoal_status dataset_run_graph(struct kernel_ctx *ctx, const struct shoal_graph *g, const char *fetch) {
+shoal_status dataset_run_graph(struct kernel_ctx *ctx, const struct shoal_graph *g, const char *fetch,
+                               dataset_made done, void *arg) {
   const struct dataset_state *st = ctx->state;
   const struct kernel *k = ctx->kernel;
   struct shoal_graph *part;
@@ -178,7 +185,7 @@ shoal_status dataset_run_graph(struct kernel_ctx *ctx, const struct shoal_graph 
     return s;
   }
   struct dataset_making *m = mem_zalloc(1, sizeof *m);
-  *m = (struct dataset_making){ctx, r};
+  *m = (struct dataset_making){done, arg, r};
   function_call(f, ctx->step, NULL, 0, made, m);
   return NULL;
 }
@@ -198,7 +205,7 @@ static void from_graph_start(struct kernel_ctx *ctx) {
   struct shoal_graph *g = graph_new();
   char *fetch = NULL;
   shoal_status s = read_graph(ctx, g, &fetch);
-  if (!s) s = dataset_run_graph(ctx, g, fetch);
+  if (!s) s = dataset_run_graph(ctx, g, fetch, dataset_give_made, ctx);
   graph_free(g);
   free(fetch);
   if (s) ctx_done(ctx, s);

@@ -196,6 +196,14 @@ static void initialise(void *arg) {
   request_end(q, iterator_begin(q->it, q->data));
 }
 
+/* Begins with q's dataset, in its last form. */
+static void begin_final(void *arg, struct dataset *d) {
+  struct next_request *q = arg;
+  dataset_unref(q->data);
+  q->data = d;
+  on_line(q, initialise);
+}
+
 /* The next element, [components]. On the iterator's line. */
 static shoal_status next_element(struct iterator *it, struct cancel *cancel, struct tensor *out, bool *end) {
   if (!it->at)
@@ -249,26 +257,32 @@ static void get_next(void *arg) {
   request_end(q, s);
 }
 
-static void start_on(struct kernel_ctx *ctx, int input, void (*fn)(void *), struct dataset *data) {
+/* A request of the iterator that input `input` names; NULL: there is none, and the kernel is done. */
+static struct next_request *request_of(struct kernel_ctx *ctx, int input) {
   struct resource *r;
   shoal_status s = resource_from_handle(ctx->kernel->resources, ctx_in(ctx, input), &iterator_type, &r);
-  if (s) {
-    ctx_done(ctx, s);
-    return;
-  }
-  struct next_request *q = request_new(ctx, r);
-  q->data = data ? dataset_ref(data) : NULL;
-  on_line(q, fn);
+  if (!s) return request_new(ctx, r);
+  ctx_done(ctx, s);
+  return NULL;
 }
 
-static void get_next_start(struct kernel_ctx *ctx) { start_on(ctx, 0, get_next, NULL); }
-static void get_optional_start(struct kernel_ctx *ctx) { start_on(ctx, 0, get_optional, NULL); }
+static void start_on(struct kernel_ctx *ctx, void (*fn)(void *)) {
+  struct next_request *q = request_of(ctx, 0);
+  if (q) on_line(q, fn);
+}
+
+static void get_next_start(struct kernel_ctx *ctx) { start_on(ctx, get_next); }
+static void get_optional_start(struct kernel_ctx *ctx) { start_on(ctx, get_optional); }
 
 static void make_start(struct kernel_ctx *ctx) {
   struct dataset *d;
   shoal_status s = dataset_from_tensor(ctx_in(ctx, 0), &d);
-  if (s) ctx_done(ctx, s);
-  else start_on(ctx, 1, initialise, d);
+  if (s) {
+    ctx_done(ctx, s);
+    return;
+  }
+  struct next_request *q = request_of(ctx, 1);
+  if (q) dataset_final(ctx, d, begin_final, q);
 }
 
 /* ---- one-shot iterators: a function makes the dataset when the iterator is first asked for ---- */
@@ -283,7 +297,7 @@ static void factory_done(void *arg, shoal_status s, struct tensor *rets) {
   }
   if (!s) s = give_handle(q->ctx);
   if (s) request_end(q, s);
-  else on_line(q, initialise);
+  else dataset_final(q->ctx, q->data, begin_final, q);
 }
 
 static void one_shot_start(struct kernel_ctx *ctx) {

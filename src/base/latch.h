@@ -3,46 +3,42 @@
 #ifndef BASE_LATCH_H
 #define BASE_LATCH_H
 
-#include "base/cond.h"
+#include <pthread.h>
+
+#include "base/countdown.h"
 #include "base/status.h"
 
 struct latch {
+  struct countdown left;
   pthread_mutex_t lock;
-  pthread_cond_t changed;
-  int left;            /* lock */
-  shoal_status status; /* lock: the most telling error */
+  shoal_status status; /* lock, until all have ended: the most telling error */
 };
 
 static inline void latch_init(struct latch *l, int n) {
+  countdown_init(&l->left, n);
   pthread_mutex_init(&l->lock, NULL);
-  cond_init(&l->changed);
-  l->left = n;
   l->status = NULL;
 }
 
 /* One of them has ended; s is consumed. */
 static inline void latch_done(void *arg, shoal_status s) {
   struct latch *l = arg;
-  pthread_mutex_lock(&l->lock);
-  status_merge(&l->status, s);
-  INVARIANT(1, l->left > 0);
-  if (--l->left == 0) pthread_cond_broadcast(&l->changed);
-  pthread_mutex_unlock(&l->lock);
+  if (s) {
+    pthread_mutex_lock(&l->lock);
+    status_merge(&l->status, s);
+    pthread_mutex_unlock(&l->lock);
+  }
+  countdown_end(&l->left, 1);
 }
 
 /* False when the time passed first. */
 static inline bool latch_wait_until(struct latch *l, int64_t deadline) {
-  pthread_mutex_lock(&l->lock);
-  while (l->left && cond_wait_until(&l->changed, &l->lock, deadline)) continue;
-  bool done = l->left == 0;
-  pthread_mutex_unlock(&l->lock);
-  return done;
+  return countdown_wait_until(&l->left, deadline);
 }
 
 /* After a wait that saw the end of all; the error is the caller's. */
 static inline shoal_status latch_release(struct latch *l) {
   pthread_mutex_destroy(&l->lock);
-  pthread_cond_destroy(&l->changed);
   return l->status;
 }
 

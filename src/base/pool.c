@@ -24,6 +24,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/countdown.h"
 #include "base/denormals.h"
 #include "base/file_root.h"
 #include "base/machine.h"
@@ -199,10 +200,8 @@ struct pool_loop {
   void (*fn)(void *, int64_t, int64_t);
   void *arg;
   int64_t n, grain;
-  _Atomic int64_t next; /* the first element not yet handed out */
-  pthread_mutex_t lock;
-  pthread_cond_t done;
-  atomic_int helpers; /* lock, for writing: offers taken and not finished, plus offers still in the ring */
+  _Atomic int64_t next;     /* the first element not yet handed out */
+  struct countdown helpers; /* offers taken and not finished, plus offers still in the ring */
 };
 
 /* Returns how many elements fell to this thread. */
@@ -218,14 +217,10 @@ static int64_t loop_run(struct pool_loop *l) {
 static void loop_help(void *arg) {
   struct pool_loop *l = arg;
   loop_run(l);
-  pthread_mutex_lock(&l->lock);
-  if (--l->helpers == 0) pthread_cond_signal(&l->done);
-  pthread_mutex_unlock(&l->lock);
+  countdown_end(&l->helpers, 1);
 }
 
-static bool all_helped(const void *loop) {
-  return atomic_load_explicit(&((const struct pool_loop *)loop)->helpers, memory_order_relaxed) == 0;
-}
+static bool all_helped(const void *loop) { return countdown_is_over(&((const struct pool_loop *)loop)->helpers); }
 
 /* Takes back the offers nobody has begun; returns how many. */
 static int withdraw(struct pool *p, struct pool_loop *l) {
@@ -258,9 +253,8 @@ static void judge_help(struct pool *p, int64_t took, int64_t alone) {
 static void share(struct pool *p, int64_t first, int64_t n, int64_t grain, int helpers,
                   void (*fn)(void *, int64_t, int64_t), void *arg, bool measured) {
   int64_t began = measured ? clock_ns() : 0, busy = measured ? thread_cpu_ns() : 0;
-  struct pool_loop l = {.fn = fn, .arg = arg, .n = n, .grain = grain, .next = first, .helpers = helpers};
-  pthread_mutex_init(&l.lock, NULL);
-  pthread_cond_init(&l.done, NULL);
+  struct pool_loop l = {.fn = fn, .arg = arg, .n = n, .grain = grain, .next = first};
+  countdown_init(&l.helpers, helpers);
   pthread_mutex_lock(&p->lock);
   for (int i = 0; i < helpers; i++) push(p, (struct pool_task){loop_help, &l, file_roots_current()});
   /* No more than there is work for. */
@@ -269,18 +263,9 @@ static void share(struct pool *p, int64_t first, int64_t n, int64_t grain, int h
   pthread_mutex_unlock(&p->lock);
   int64_t did = loop_run(&l);
   if (measured) busy = thread_cpu_ns() - busy;
-  int back = withdraw(p, &l);
-  pthread_mutex_lock(&l.lock);
-  l.helpers -= back;
-  if (l.helpers) {
-    pthread_mutex_unlock(&l.lock);
-    spin_until(p, SPIN_NANOS, all_helped, &l);
-    pthread_mutex_lock(&l.lock);
-  }
-  while (l.helpers) pthread_cond_wait(&l.done, &l.lock);
-  pthread_mutex_unlock(&l.lock);
-  pthread_mutex_destroy(&l.lock);
-  pthread_cond_destroy(&l.done);
+  countdown_end(&l.helpers, withdraw(p, &l));
+  if (!all_helped(&l)) spin_until(p, SPIN_NANOS, all_helped, &l);
+  countdown_wait_until(&l.helpers, DEADLINE_NEVER);
   if (measured && did) judge_help(p, clock_ns() - began, (int64_t)((double)busy * (double)n / (double)did));
 }
 

@@ -118,7 +118,11 @@ static size_t lengths(const char *const *names, int n) {
 static const char **put_whole(const char **to, const char *const *names, int n, char **text) {
   for (int i = 0; i < n; i++) {
     *to++ = strchr(names[i], ':') ? names[i] : *text;
-    if (to[-1] == *text) *text += sprintf(*text, "%s:0", names[i]) + 1;
+    if (to[-1] != *text) continue;
+    size_t n_name = strlen(names[i]);
+    memcpy(*text, names[i], n_name);
+    memcpy(*text + n_name, ":0", sizeof ":0");
+    *text += n_name + sizeof ":0";
   }
   return to;
 }

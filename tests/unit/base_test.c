@@ -7,12 +7,14 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/suggest.h"
 #include "base/alarm.h"
 #include "base/clock.h"
 #include "base/keyed_hash.h"
+#include "base/latch.h"
 #include "base/outcome.h"
 #include "base/strmap.h"
 #include "base/text.h"
@@ -407,10 +409,59 @@ static void an_end_for_all_who_ask(void **state) {
   }
 }
 
+static void *end_some(void *latch) {
+  for (int i = 0; i < 100; i++) {
+    if (i % 30 == 0) usleep(300); /* sometimes it sleeps already */
+    latch_done(latch, i == 50 ? INVALID("so") : NULL);
+  }
+  return NULL;
+}
+
+/* The one who waits is told once all have ended, with the error, and the memory is its own at once. */
+static void latches_wait_for_all(void **state) {
+  enum { THREADS = 3 };
+  for (int round = 0; round < 20; round++) {
+    struct latch *l = malloc(sizeof *l);
+    pthread_t t[THREADS];
+    latch_init(l, THREADS * 100 + 1);
+    for (int i = 0; i < THREADS; i++) pthread_create(&t[i], NULL, end_some, l);
+    assert_false(latch_wait_until(l, clock_ns() + 100000));
+    assert_false(latch_wait_until(l, 0)); /* long ago */
+    latch_done(l, NULL);
+    shoal_status s = latch_finish(l);
+    memset(l, 0x55, sizeof *l);
+    assert_int_equal(shoal_status_code(s), SHOAL_INVALID_ARGUMENT);
+    shoal_status_free(s);
+    for (int i = 0; i < THREADS; i++) pthread_join(t[i], NULL);
+    for (size_t i = 0; i < sizeof *l; i++) assert_int_equal(((uint8_t *)l)[i], 0x55); /* nobody came late */
+    free(l);
+  }
+}
+
+static void *wait_long(void *latch) {
+  assert_true(latch_wait_until(latch, deadline_after_ms(60000)));
+  return NULL;
+}
+
+/* Several may wait, and those who come when all is over do not. */
+static void latches_wake_all(void **state) {
+  struct latch l;
+  pthread_t t[3];
+  latch_init(&l, 1);
+  for (int i = 0; i < 3; i++) pthread_create(&t[i], NULL, wait_long, &l);
+  usleep(2000);
+  latch_done(&l, NULL);
+  for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
+  assert_true(latch_wait_until(&l, DEADLINE_NEVER));
+  assert_true(latch_wait_until(&l, 0));
+  assert_null(latch_release(&l));
+}
+
 RUN_TESTS(cmocka_unit_test(status_keeps_code_message_and_places), cmocka_unit_test(status_prefix_and_suffix),
           cmocka_unit_test(status_merge_prefers_the_cause), cmocka_unit_test(status_from_errno),
           cmocka_unit_test(text_grows), cmocka_unit_test(integers_from_text),
           cmocka_unit_test(strmap_against_a_plain_model), cmocka_unit_test(strmap_keeps_the_order),
           cmocka_unit_test(hashes_are_secret), cmocka_unit_test(vectors_grow), cmocka_unit_test(alarms_ring_in_order),
           cmocka_unit_test(an_alarm_that_sets_itself), cmocka_unit_test(a_crowd_of_alarms),
-          cmocka_unit_test(near_misses), cmocka_unit_test(strangers_words), cmocka_unit_test(an_end_for_all_who_ask))
+          cmocka_unit_test(near_misses), cmocka_unit_test(strangers_words), cmocka_unit_test(an_end_for_all_who_ask),
+          cmocka_unit_test(latches_wait_for_all), cmocka_unit_test(latches_wake_all))

@@ -144,6 +144,24 @@ def test_the_leader_is_killed_while_the_others_wait_for_a_task():
             ends_like(w, want)
 
 
+def test_a_task_that_is_killed_before_its_first_step_comes_again():
+    """At once, before the others have seen that it is gone: their first step fails since it comes, and it does not come to
+    that one too, when it has begun anew with them."""
+    want = alone("mirrored", 8, "devices=3")
+    for victim in (0, 1, 2):
+        cluster = jobs(3)
+        workers = [Worker(cluster, "worker", i, 8, *(["away=1"] if i == victim else [])) for i in range(3)]
+        lost = workers[victim]
+        until(lambda: "away" in lost.text(), what=lost.text)
+        time.sleep(0.5)  # the others are in their first step
+        lost.process.kill()
+        lost.process.wait()
+        lost.command.remove("away=1")
+        lost.start()
+        for w in workers:
+            ends_like(w, want)
+
+
 def test_several_steps_in_a_run():
     """The bits of single steps, also when a task is killed between two of them; the last run is as long as what is left."""
     want = alone("mirrored", 38, "devices=3", "norm=1")

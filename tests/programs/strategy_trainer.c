@@ -268,6 +268,7 @@ int main(int argc, char **argv) {
   SHOAL_TRAIN_SESSION(s, g, .checkpoint_dir = f.dir, .save_steps = f.save, .stop_at_step = steps, .hooks = &hook,
                       .n_hooks = 1, .status = &error, .strategy = strategy, .steps_per_execution = f.each) {
     for (int k = 1; !shoal_should_stop(s); k++) {
+      if (k == f.away) printf("away\n");
       while (k == f.away) pause();
       float loss;
       int64_t counted = 0;

@@ -38,6 +38,10 @@ bool gemm_packs_quads(const struct gemm_panel *p, shoal_dtype type);
 /* lanes (a multiple of 16) from x on, n rows ks apart, into panels `step` elements apart. */
 void gemm_pack_quads(const float *x, int64_t ks, int64_t lanes, int64_t n, float *y, size_t step);
 
+/* Panels of bfloat16, of lanes that lie contiguous: `groups` groups of k, whose rows are ks apart. false: not such
+ * ones, or not on this machine. */
+bool gemm_pack_lines(int group, int width, int lanes, const uint16_t *x, int64_t ks, int64_t groups, uint16_t *y);
+
 /* Ended by a row without a name. */
 extern const struct gemm_kernel gemm_kernels_generic[];
 #if defined(__aarch64__)

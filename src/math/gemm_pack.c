@@ -206,7 +206,7 @@ static void pack_groups(const struct gemm_panel *p, const void *data, int64_t ls
   if (lanes < width) memset(y, 0, (size_t)padded * (size_t)width * 2);
   if (ks == 1) {
     group_runs(width, group, x, ls, lanes, whole, y);
-  } else {
+  } else if (ls != 1 || !gemm_pack_lines(group, width, lanes, x, ks, whole, y)) {
     for (int64_t q = 0; q < whole; q++) {
       const uint16_t *from = x + q * group * ks;
       uint16_t *to = y + q * width * group;

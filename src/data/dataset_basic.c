@@ -229,17 +229,25 @@ struct dataset *dataset_take(struct dataset *in, int64_t count) {
   return counted_new(&take_type, in, count, 0, false);
 }
 
+/* Passes n elements by; out: room for one, NULL: they need not be made. One that fails leaves the caller's count as it
+ * was before the first of them, as in TensorFlow: all n are passed by anew. */
+static shoal_status pass_by(struct data_iterator *in, struct data_ctx *ctx, struct tensor *out, int64_t n, bool *end) {
+  for (; n > 0 && !*end; n--) {
+    TRY(next_or_skip(in, ctx, out, end));
+    if (out && !*end) tensors_release(out, in->of->n);
+  }
+  return NULL;
+}
+
 static shoal_status skip_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   int64_t *at = &((struct at_iter *)it)->at, count = counted(it)->count;
   struct data_iterator *in;
   *end = count < 0;
   if (*end) return NULL;
   TRY(iterator_input(it, &in));
-  for (; *at < count; ++*at) {
-    TRY(next_or_skip(in, ctx, counted(it)->flag ? NULL : out, end));
-    if (*end) return NULL;
-    if (!counted(it)->flag) tensors_release(out, it->of->n);
-  }
+  TRY(pass_by(in, ctx, counted(it)->flag ? NULL : out, count - *at, end));
+  if (*end) return NULL;
+  *at = count;
   return iterator_next(in, ctx, out, end);
 }
 
@@ -317,6 +325,18 @@ struct dataset *dataset_repeat(struct dataset *in, int64_t count) {
   return counted_new(&repeat_type, in, count, 0, false);
 }
 
+/* With the first element of its own a shard looks for those of all others, where none may be empty. */
+static shoal_status see_others(struct data_iterator *in, struct data_ctx *ctx, int64_t seen, int64_t shards) {
+  struct tensor *t = mem_zalloc((size_t)MAX(in->of->n, 1), sizeof *t);
+  bool end = false;
+  shoal_status s = pass_by(in, ctx, t, shards - seen, &end);
+  free(t);
+  if (!end && (!s || shoal_status_code(s) != SHOAL_OUT_OF_RANGE)) return s;
+  shoal_status_free(s);
+  return INVALID("There aren't enough elements in this dataset for each of %" PRId64 " shards to have at least one",
+                 shards);
+}
+
 static shoal_status shard_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   const struct counted *s = counted(it);
   int64_t *at = &((struct at_iter *)it)->at;
@@ -326,19 +346,18 @@ static shoal_status shard_next(struct data_iterator *it, struct data_ctx *ctx, s
                   "`tf.data.Dataset.shard(SHARD_HINT, ...)` can only be used where a strategy distributes the dataset, "
                   "with the auto shard policy HINT");
   TRY(iterator_input(it, &in));
-  for (;; ++*at) {
-    TRY(iterator_next(in, ctx, out, end));
-    if (*end && s->flag && *at < s->count)
-      return INVALID(
-          "There aren't enough elements in this dataset for each shard to have at least one element (# "
-          "elems = %" PRId64 ", # shards = %" PRId64 ").",
-          *at, s->count);
-    if (*end) return NULL;
-    if (*at % s->count == s->index) break;
-    tensors_release(out, it->of->n);
-  }
+  int64_t others = (s->index - *at % s->count + s->count) % s->count;
+  TRY(pass_by(in, ctx, out, others, end));
+  if (*end) return NULL;
+  *at += others;
+  TRY(iterator_next(in, ctx, out, end));
+  if (*end) return NULL;
   ++*at;
-  return NULL;
+  if (!s->flag || *at >= s->count) return NULL;
+  shoal_status bad = see_others(in, ctx, *at, s->count);
+  if (bad) tensors_release(out, it->of->n);
+  else *at = s->count;
+  return bad;
 }
 
 static int64_t shard_size(const struct dataset *d) {

@@ -167,6 +167,11 @@ def bad_third(n=12):
     return D.range(n).map(lambda x: tf.debugging.check_numerics(1 / (tf.cast(x, tf.float32) - 3), "bad"))
 
 
+def whole_shard(d, shards, index):
+    """A shard of some in which none may be empty."""
+    return over(raw.ShardDataset, d, num_shards=shards, index=index, require_non_empty=True)
+
+
 def grouped(d):
     return d.group_by_window(lambda x: tf.cast(x > 0, tf.int64), lambda _, w: w, window_size=2)
 
@@ -284,6 +289,14 @@ PIPELINES = {
     "windows behind an error, interleaved": lambda: grouped(bad_third()).interleave(D.from_tensors, cycle_length=2),
     "zipped with an error that is ignored": lambda: D.zip((bad_third(), D.range(12))).ignore_errors(),
     "zipped behind an error, skipped": lambda: D.zip((D.range(12), bad_third())).skip(2),
+    "parts behind errors": lambda: bad_third().skip(2).concatenate(bad_third().skip(3)).concatenate(bad_third().skip(4).take(2)),
+    "parts behind errors, ignored": lambda: bad_third().skip(4).ignore_errors().concatenate(bad_third().ignore_errors().skip(4)),
+    "shards behind errors": lambda: bad_third().shard(3, 0).concatenate(bad_third().shard(3, 1)).concatenate(bad_third().shard(20, 15)),
+    "shards behind errors, ignored": lambda: bad_third().shard(2, 1).ignore_errors().concatenate(bad_third().ignore_errors().shard(2, 1)),
+    "shards that must not be empty": lambda: whole_shard(D.range(7), 3, 1),
+    "shards, one of them empty": lambda: whole_shard(D.range(7), 8, 1),
+    "shards, this one empty": lambda: whole_shard(D.range(7), 8, 7),
+    "shards that must not be empty, behind an error": lambda: whole_shard(bad_third(), 3, 0).concatenate(whole_shard(bad_third(), 20, 0)),
     "shuffled and repeated": lambda: D.range(8).apply(tf.data.experimental.shuffle_and_repeat(3, 3, seed=5)),
     "shuffled and repeated by one element": lambda: D.range(5).apply(tf.data.experimental.shuffle_and_repeat(1, 2, seed=5)),
     "shuffled and repeated, all at once": lambda: D.range(5).apply(tf.data.experimental.shuffle_and_repeat(50, 4, seed=6)),

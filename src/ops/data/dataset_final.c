@@ -16,6 +16,8 @@
 #include "ops/data/dataset_state.h"
 #include "proto/dataset.wire.h"
 
+enum { MOST = 32 }; /* fields of OptimizationOptions, their numbers */
+
 /* Would TensorFlow rewrite it? Unless the default optimizations are switched off, and none is switched on. */
 static bool is_rewritten(const struct dataset *d) {
   struct text options = {0};
@@ -25,7 +27,7 @@ static bool is_rewritten(const struct dataset *d) {
   for (struct wire w = wire_from(text_cstr(&options), options.n); wire_next(&w, &f) == WIRE_FIELD;) {
     struct wire in = wire_inside(&f);
     while (f.tag == Options_optimization_options && wire_next(&in, &o) == WIRE_FIELD) {
-      if (o.number >= 32) continue;
+      if (o.number >= MOST) continue;
       on = o.value ? on | 1u << o.number : on & ~(1u << o.number);
     }
   }

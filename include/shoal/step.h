@@ -57,7 +57,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_step(shoal_session *s, sho
                                                            const shoal_op *target);
 /* The same step n times, one after the other, with the same feeds (which are for what does not change: data come from
  * constants, variables or datasets). What is stored is what the last one fetched. On a card, where a step is captured
- * as a whole, they are queued without waiting between them. After an error some of the steps may have been made. */
+ * as a whole and is all there, they are queued without waiting between them. After an error some of the steps may have
+ * been made. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_steps(shoal_session *s, int64_t n, shoal_feeds feeds,
                                                             shoal_fetches fetches, const shoal_op *target);
 

@@ -15,6 +15,7 @@
 #include "graph/place.h"
 #include "runtime/kernel_why.h"
 #include "runtime/plan_rewrite.h"
+#include "runtime/replay.h"
 #include "runtime/run_cancel.h"
 #include "runtime/run_metadata.h"
 #include "runtime/session_config.h"
@@ -217,6 +218,8 @@ static shoal_status run_step(struct local_session *s, struct local_step *step, c
   r.run.step.rets = values + step->n_feeds;
   r.run.step.n_rets = step->n_fetches;
   r.run.step.here = true;
+  int64_t *more = replay_more_take();
+  if (plan_set_is_alone(&step->set)) r.run.step.more = more;
   if (metadata && o && o->trace_level > 0) r.run.step.stats = step_stats_new(true);
   shoal_status status = local_session_enter(s, &r);
   if (!status) {

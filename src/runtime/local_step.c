@@ -103,13 +103,12 @@ void local_run_init(struct local_run *r, struct local_env *env, struct local_ste
   *r = (struct local_run){.of = s};
   signature_ref(&s->head);
   cancel_init(&r->cancel);
-  bool alone = s->set.n == 1 && plan_is_alone(s->set.plans[0]);
   r->run.step = (struct step){.id = id,
                               .cancel = &r->cancel,
                               .inter = env->inter,
                               .deadline = deadline,
                               .session = "",
-                              .rendezvous = alone ? NULL : rendezvous_local_new()};
+                              .rendezvous = plan_set_is_alone(&s->set) ? NULL : rendezvous_local_new()};
 }
 
 void local_run_start(struct local_run *r) { plan_set_launch(&r->of->set, &r->run, latch_done, &r->ended); }

@@ -54,6 +54,8 @@ void plan_set_release(struct plan_set *set) {
   free(set->plans);
 }
 
+bool plan_set_is_alone(const struct plan_set *set) { return set->n == 1 && plan_is_alone(set->plans[0]); }
+
 /* ---- running ---- */
 
 /* Whoever waits for a value of this step learns why there will be none. */

@@ -36,6 +36,8 @@ shoal_status plan_set_add(struct plan_set *set, const struct plan_places *p, int
 shoal_status plan_set_compile(struct plan_set *set, struct plan_places *p, struct shoal_graph *g,
                               struct shoal_graph **parts);
 void plan_set_release(struct plan_set *set);
+/* One plan, which neither sends nor receives nor waits for anything but its device: it is all of the step. */
+bool plan_set_is_alone(const struct plan_set *set);
 
 /* One run of a set, in the caller's memory until its end. The step is the caller's to fill in, but for what lives as
  * long as it does: the launch brings that, and plan_set_end takes it away. */

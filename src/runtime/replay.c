@@ -46,6 +46,11 @@ int64_t replay_bytes(void) { return atomic_load(&bytes); }
 
 static _Thread_local int64_t *more_wanted;
 void replay_more(int64_t *more) { more_wanted = more; }
+int64_t *replay_more_take(void) {
+  int64_t *more = more_wanted;
+  more_wanted = NULL;
+  return more;
+}
 
 static const struct device_ops *ops_of(const struct replay *r) { return r->plan->device->type->ops; }
 
@@ -226,8 +231,10 @@ static shoal_status run_and_keep(struct replay *r, struct step *step) {
 static shoal_status capture(struct replay *r, struct step *step) {
   struct device *d = r->plan->device;
   memory_plan_use(&r->memory);
+  variables_stay(true);
   shoal_status s = ops_of(r)->capture_begin(d, &r->capture);
   if (!s) s = run_and_keep(r, step);
+  variables_stay(false);
   memory_plan_use(NULL);
   atomic_fetch_add(&bytes, (int64_t)r->memory.has);
   if (!s && !is_as_mapped(r)) s = INTERNAL("copies were captured that nobody knows of");
@@ -236,22 +243,26 @@ static shoal_status capture(struct replay *r, struct step *step) {
   return s;
 }
 
-/* True: it is ready. */
-static bool try_capture(struct replay *r, struct step *step) {
-  struct device_gate *gate = r->plan->device->gate;
+/* With the gate shut: nobody comes to share a value that was looked at. True: it was captured. */
+static bool capture_unmoved(struct replay *r, struct step *step) {
   const char *moved = variable_notes_lock(&r->notes);
   if (moved) {
     has_moved(r, moved);
     return false;
   }
   variable_notes_unlock(&r->notes);
-  if (step->n_rets < r->map.n_rets || !device_gate_shut(gate)) return false; /* another time */
   shoal_status s = capture(r, step);
+  if (s) has_failed(r, s);
+  return !s;
+}
+
+/* True: it is ready. */
+static bool try_capture(struct replay *r, struct step *step) {
+  struct device_gate *gate = r->plan->device->gate;
+  if (step->n_rets < r->map.n_rets || !device_gate_shut(gate)) return false; /* another time */
+  bool captured = capture_unmoved(r, step);
   device_gate_open(gate);
-  if (s) {
-    has_failed(r, s);
-    return false;
-  }
+  if (!captured) return false;
   r->failures = 0;
   remember(r, step);
   r->state = REPLAY_READY;
@@ -311,7 +322,7 @@ static shoal_status replayed(struct replay *r, struct step *step, shoal_status s
 
 /* With variables locked: what changes them is queued when they are let go. */
 static enum replay_outcome replay(struct replay_end *e, shoal_status *out) {
-  int64_t *more = e->step->here ? more_wanted : NULL;
+  int64_t *more = e->step->more;
   e->status = queue(e->r);
   for (int i = 1; more && *more > 0 && i < MOST_AHEAD && !e->status; i++, --*more) e->status = queue(e->r);
   variable_notes_unlock(&e->r->notes);

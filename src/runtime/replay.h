@@ -5,7 +5,8 @@
  * after a few runs a step takes notes of the variables it touches; the next one is captured, if nothing else uses the
  * device at that moment (device/gate.h): its nodes run, but the device keeps their work instead of doing it. From then
  * on a step copies its feeds to where the captured copies read them, locks its variables, sees that their values are
- * where they were, replays, waits, and copies its fetches. No node runs. A server does not wait: the device tells it.
+ * where they were, in the same shapes, replays, waits, and copies its fetches. No node runs. A server does not wait:
+ * the device tells it.
  *
  * What can be captured is found when the plan is compiled (replay_map.c): every node is a kernel with run(); what keeps
  * state is variables alone (KERNEL_REPLAYS); what kernels read in host memory is the same in every step. What then
@@ -17,7 +18,7 @@
  * The memory of a captured step is its own while it is kept (the device sees to that); the run that takes notes also
  * notes what memory it takes and gives back, so that each value has its place when it is captured
  * (device/memory_plan.h). One step at a time replays; others that come meanwhile run as always. Several steps that are
- * wanted one after the other with the same arguments are queued at once (replay_more). */
+ * wanted one after the other with the same arguments are queued at once (replay_more), if each is that plan alone. */
 #ifndef RUNTIME_REPLAY_H
 #define RUNTIME_REPLAY_H
 
@@ -54,6 +55,9 @@ enum replay_outcome replay_run(struct replay *r, struct step *step, void (*done)
  * what is fetched is the last one's. Where it is replayed some of them are queued with it, nobody waiting between them,
  * and are taken off the number. NULL: no more of that. */
 void replay_more(int64_t *more);
+/* The same for who begins that step: once, then NULL. It is the step's (step->more) if all of it is the plan that may
+ * be replayed: other parts, and whoever sends to it, run once. */
+int64_t *replay_more_take(void);
 /* How many steps were, in this process: for tests. */
 int64_t replay_count(void);
 /* How many bytes of devices' memory captured steps have now: the same. */

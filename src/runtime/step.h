@@ -28,10 +28,11 @@ struct step {
   int n_rets;
   struct collective_site *site; /* where collectives go that may have members in other tasks; NULL: none have */
   struct meeting *_Atomic
-      *meeting; /* of step_resources, where the others go; of the step and the calls in it; NULL: it is looked for */
-  int depth;    /* function calls that led here */
-  bool here;    /* the thread that launches it waits for its end, and may do so in a device */
-  bool waits;   /* it ends when what its devices have queued is over; calls inside it do not wait */
+      *meeting;  /* of step_resources, where the others go; of the step and the calls in it; NULL: it is looked for */
+  int depth;     /* function calls that led here */
+  bool here;     /* the thread that launches it waits for its end, and may do so in a device */
+  int64_t *more; /* so often the same is wanted after it (replay.h); NULL: no more, or it is not all in one plan */
+  bool waits;    /* it ends when what its devices have queued is over; calls inside it do not wait */
   shoal_status _Atomic
       *late; /* the first error of queued work, for the end of the step that waits; NULL: nobody does */
 };

@@ -91,6 +91,7 @@ shoal_status variable_make_writable_on(struct variable *v, struct pool *pool) {
 shoal_status variable_make_writable_in(struct variable *v, struct device *d) {
   struct tensor own;
   if (tensor_writable(&v->value)) return NULL;
+  TRY(variable_may_move(v));
   struct shape shape = tensor_shape(&v->value);
   TRY(device_tensor_new(d, v->name, (shoal_dtype)v->value.dtype, &shape, &own));
   d->type->ops->copy(d, &v->value, &own, 0);

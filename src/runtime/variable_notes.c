@@ -22,15 +22,26 @@ void variable_note_add(struct variable *v, bool written) {
   if (i == n->at.n || n->at.at[i].v != v) {
     vec_push(&n->at, (struct variable_note){0});
     memmove(&n->at.at[i + 1], &n->at.at[i], (n->at.n - 1 - i) * sizeof *n->at.at);
+    n->at.at[i] = (struct variable_note){0};
     resource_ref(&v->head);
-    n->at.at[i] = (struct variable_note){.v = v, .data = tensor_valid(&v->value) ? v->value.data : NULL};
+    n->at.at[i].v = v;
+    if (tensor_valid(&v->value)) tensor_move(&n->at.at[i].was, &v->value);
+    n->at.at[i].was.buffer = NULL;
   }
   n->at.at[i].written |= written;
 }
 
+static _Thread_local bool stay;
+void variables_stay(bool yes) { stay = yes; }
+
+shoal_status variable_may_move(const struct variable *v) {
+  return LIKELY(!stay) ? NULL : INTERNAL("the value of %s would move", v->name);
+}
+
 static bool is_as_it_was(const struct variable_note *n) {
-  const struct tensor *t = &n->v->value;
-  if (!tensor_valid(t) || t->data != n->data || atomic_load(&n->v->head.gone)) return false;
+  const struct tensor *t = &n->v->value, *was = &n->was;
+  if (!tensor_valid(t) || atomic_load(&n->v->head.gone)) return false;
+  if (t->data != was->data || t->dtype != was->dtype || !tensor_same_shape(t, was)) return false;
   return !n->written || tensor_writable(t);
 }
 

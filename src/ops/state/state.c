@@ -91,6 +91,7 @@ static bool set_in_place(struct variable *v, const struct tensor *value) {
 shoal_status state_set_value(struct variable *v, const struct tensor *value) {
   struct tensor fresh;
   if (set_in_place(v, value)) return NULL;
+  TRY(variable_may_move(v));
   bool small_view = value->buffer->size > 2 * tensor_bytes(value) + 256;
   bool foreign = value->buffer->release != NULL;
   bool own = small_view || foreign || atomic_load_explicit(&v->copy_on_read, memory_order_relaxed);

@@ -117,6 +117,7 @@ static shoal_status prepare(struct master_session *s, bool (*over)(void *arg), v
                             .allow_soft_placement = s->config.said.soft_placement,
                             .log = s->config.said.log_placement,
                             .has_kernel = kernel_supports,
+                            .has_if_asked = kernel_supports_if_asked,
                             .why_no_kernel = kernel_why_none,
                             .priority = device_type_priority};
   s->graph->effort = &effort;

@@ -143,7 +143,10 @@ struct device_type {
   const struct device_ops *ops;
   const struct device_kernels *kernels; /* NULL: none */
   const struct kernel_def *(*more_kernels)(
-      const struct op *op);      /* (optional) asked for ops that are not in the table */
+      const struct op *op); /* (optional) asked for ops that are not in the table */
+  /* (optional) The CPU's, over the host's memory: for nodes that ask for this type and would get no kernel otherwise.
+   * Nothing is placed on a device for their sake. */
+  const struct kernel_def *(*lent)(const struct op *op);
   int (*count)(int asked);       /* how many cards a task has when so many were asked for; asked -1: nothing was said */
   const char *(*why_none)(void); /* (optional) why there are none here: a constant */
   const char *(*why_apart)(void); /* (optional) why merge_across has no library here: a constant; NULL: it has */

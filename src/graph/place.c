@@ -167,16 +167,24 @@ static bool supports(const struct placing *p, const struct shoal_node *n, const 
 enum { MAX_TYPES = 31 }; /* all from there on are one bit */
 static const unsigned any_type = UINT32_MAX;
 
-/* For each group the device types all members have kernels for, as bits. */
-static void find_types(struct placing *p, unsigned *types) {
-  for (size_t i = 0; i < p->g->nodes.n; i++) types[i] = any_type;
+/* The device types that all members of a group have kernels for, as bits; and those if they are asked for. */
+struct group_types {
+  unsigned good, asked;
+};
+
+static void find_types(struct placing *p, struct group_types *types) {
+  for (size_t i = 0; i < p->g->nodes.n; i++) types[i] = (struct group_types){any_type, any_type};
   for (size_t i = 0; i < p->g->nodes.n; i++) {
     struct shoal_node *n = p->g->nodes.at[i];
     if (!n) continue;
-    unsigned have = 0;
-    for (size_t k = 0; k < p->types.n; k++)
-      if (supports(p, n, p->types.at[k])) have |= 1u << MIN(k, MAX_TYPES);
-    types[root_of(p, (int)i)] &= have;
+    struct group_types have = {0}, *of = &types[root_of(p, (int)i)];
+    for (size_t k = 0; k < p->types.n; k++) {
+      unsigned bit = 1u << MIN(k, MAX_TYPES);
+      if (supports(p, n, p->types.at[k])) have.good |= bit;
+      else if (p->o->has_if_asked && p->o->has_if_asked(n, p->types.at[k])) have.asked |= bit;
+    }
+    of->good &= have.good;
+    of->asked &= have.good | have.asked;
   }
 }
 
@@ -205,20 +213,21 @@ static int best(struct placing *p, const struct device_spec *wanted, unsigned ty
   return found;
 }
 
-static shoal_status choose(struct placing *p, const struct shoal_node *n, int root, unsigned types) {
+static shoal_status choose(struct placing *p, const struct shoal_node *n, int root, struct group_types types) {
   struct device_spec wanted = p->wanted[root];
   if (p->given[root]) {
     p->device[root] = (int)(intptr_t)strmap_get(&p->by_name, p->given[root]) - 1;
     if (p->device[root] >= 0) return NULL;
   }
   TRY(effort_spend(p->g->effort, 1 + p->o->n_devices / 64));
-  int d = best(p, &wanted, types);
+  int d = best(p, &wanted, types.good);
   if (d < 0 && p->o->allow_soft_placement) { /* another device of the same task */
     wanted.has_type = wanted.has_id = false;
-    d = best(p, &wanted, types);
+    d = best(p, &wanted, types.good);
   }
+  if (d < 0 && wanted.has_type) d = best(p, &wanted, types.asked);
   if (d < 0) { /* an op without any kernel: let the task that gets it say so */
-    if (!types) d = best(p, &wanted, any_type);
+    if (!types.good) d = best(p, &wanted, any_type);
     else {
       struct device_spec any = wanted;
       any.has_type = any.has_id = false;
@@ -284,7 +293,7 @@ static shoal_status place(struct placing *p) {
   }
   for (size_t i = 0; i < g->nodes.n; i++)
     if (g->nodes.at[i]) TRY(group(p, g->nodes.at[i]));
-  unsigned *types = mem_alloc((g->nodes.n + 1) * sizeof *types);
+  struct group_types *types = mem_alloc((g->nodes.n + 1) * sizeof *types);
   find_types(p, types);
   shoal_status s = NULL;
   for (size_t i = 0; i < g->nodes.n && !s; i++) {

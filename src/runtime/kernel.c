@@ -105,6 +105,12 @@ static const struct kernel_def *find(const struct shoal_node *n, const char *typ
   return own ? own : fitting(n->op->row->kernels, n, type);
 }
 
+static const struct kernel_def *find_if_asked(const struct shoal_node *n, const char *type) {
+  const struct kernel_def *k = find(n, type);
+  const struct device_type *t = device_type_find(type);
+  return k || !t || !t->lent ? k : fitting(t->lent(n->op), n, type);
+}
+
 /* What of a node's types a kernel does not take; false: it takes them. */
 static bool refuses(const struct shoal_node *n, const char *attr, uint32_t types, struct text *out) {
   if (type_fits(n, attr, types)) return false;
@@ -137,7 +143,7 @@ char *kernel_why_none(const struct shoal_node *n, const char *device_type) {
 }
 
 shoal_status kernel_find(const struct shoal_node *n, const char *device_type, const struct kernel_def **out) {
-  *out = find(n, device_type);
+  *out = find_if_asked(n, device_type);
   if (*out) return NULL;
   const struct attr *why = node_attr(n, LOWER_ERROR);
   if (why && why->kind == ATTR_STRING) return INVALID("%s", why->s.data);
@@ -146,6 +152,10 @@ shoal_status kernel_find(const struct shoal_node *n, const char *device_type, co
 
 bool kernel_supports(const struct shoal_node *n, const char *device_type) {
   return !device_type_find(device_type) || find(n, device_type);
+}
+
+bool kernel_supports_if_asked(const struct shoal_node *n, const char *device_type) {
+  return !device_type_find(device_type) || find_if_asked(n, device_type);
 }
 
 /* The type of the device a node is on: the host's where nothing says. */

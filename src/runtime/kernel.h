@@ -161,12 +161,14 @@ shoal_status ctx_check_scalar(const struct kernel_ctx *ctx, int i, const char *n
 shoal_status ctx_check_vector(const struct kernel_ctx *ctx, int i, const char *name);
 
 /* The kernel for a node on a device, by type constraints: of the device type's own table, else of the op's row (those
- * of the CPU, and those that serve anywhere). NOT_FOUND / INVALID_ARGUMENT name the op, the types it was asked for and
- * those there are. */
+ * of the CPU, and those that serve anywhere), else what the CPU lends. NOT_FOUND / INVALID_ARGUMENT name the op, the
+ * types it was asked for and those there are. */
 shoal_status kernel_find(const struct shoal_node *n, const char *device_type, const struct kernel_def **out);
 /* Is there one? For types that only other tasks have: who knows; yes. */
 bool kernel_supports(const struct shoal_node *n, const char *device_type);
-/* The same for the device that the node is on. */
+/* The same of a node that asks for that type: one that the CPU lends will do (device.h). */
+bool kernel_supports_if_asked(const struct shoal_node *n, const char *device_type);
+/* Is there one, on the device that the node is on, that is not lent? */
 bool kernel_is_here(const struct shoal_node *n);
 /* Is it for a device of the host's type? These have the same kernels in every task; of others their own task knows. */
 bool kernel_is_of_host(const struct shoal_node *n);

@@ -136,6 +136,7 @@ static shoal_status place_graph(struct local_session *s) {
                             .allow_soft_placement = s->soft,
                             .log = s->log,
                             .has_kernel = kernel_supports,
+                            .has_if_asked = kernel_supports_if_asked,
                             .why_no_kernel = kernel_why_none,
                             .priority = device_type_priority};
   shoal_status status = graph_place(s->graph, &o);

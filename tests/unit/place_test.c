@@ -130,5 +130,43 @@ static void it_is_told_why(void **state) {
   graph_free(g);
 }
 
-RUN_TESTS(cmocka_unit_test(it_is_told_why), cmocka_unit_test(every_node_is_where_it_asked),
-          cmocka_unit_test(what_is_not_there_is_named), cmocka_unit_test(soft_placement_stays_on_the_task))
+static bool is_cpu(const struct shoal_node *n, const char *device_type) { return !strcmp(device_type, "CPU"); }
+static bool is_any(const struct shoal_node *n, const char *device_type) { return true; }
+
+/* Who asks for a type gets a kernel that nothing else is placed there for; who does not, or may be elsewhere, does not.
+ */
+static void kernels_for_who_asks(void **state) {
+  struct place_device *d = make_devices();
+  struct place_options o = {.devices = d,
+                            .n_devices = DEVICES,
+                            .own_task = "/job:worker/replica:0/task:0",
+                            .has_kernel = is_cpu,
+                            .priority = device_type_priority};
+  static const char *const asked[] = {"/device:GPU:1", ""}, *const want[2][2] = {{"GPU:1", "CPU:0"},
+                                                                                 {"CPU:0", "CPU:0"}};
+  for (int soft = 0; soft < 2; soft++) {
+    struct shoal_graph *g = graph_new();
+    for (int i = 0; i < 2; i++) add(g, i, asked[i]);
+    o.allow_soft_placement = soft;
+    o.has_if_asked = is_any;
+    ASSERT_OK(graph_place(g, &o));
+    for (int i = 0; i < 2; i++) {
+      const char *have = strrchr(graph_find(g, i ? "n1" : "n0")->assigned, '/');
+      assert_string_equal(have + strlen("/device:"), want[soft][i]);
+    }
+    graph_free(g);
+  }
+  struct shoal_graph *g = graph_new();
+  add(g, 0, asked[0]);
+  o.allow_soft_placement = false;
+  o.has_if_asked = NULL;
+  shoal_status s = graph_place(g, &o);
+  assert_int_equal(shoal_status_code(s), SHOAL_INVALID_ARGUMENT);
+  shoal_status_free(s);
+  graph_free(g);
+  free_devices(d);
+}
+
+RUN_TESTS(cmocka_unit_test(it_is_told_why), cmocka_unit_test(kernels_for_who_asks),
+          cmocka_unit_test(every_node_is_where_it_asked), cmocka_unit_test(what_is_not_there_is_named),
+          cmocka_unit_test(soft_placement_stays_on_the_task))

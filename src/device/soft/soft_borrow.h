@@ -2,17 +2,10 @@
 #ifndef DEVICE_SOFT_SOFT_BORROW_H
 #define DEVICE_SOFT_SOFT_BORROW_H
 
-#include "runtime/kernel.h"
+#include "runtime/kernel_borrow.h"
 
-struct soft_borrowing {
-  struct kernel inner; /* the CPU's, on soft->host */
-};
-/* Of a kernel whose state begins with one. */
+/* The init of a kernel whose state begins with a borrowing. */
 shoal_status soft_borrowing_init(struct kernel_init *ki, void *state);
-void soft_borrowing_release(void *state);
-static inline const struct kernel *soft_borrowed(const struct kernel_ctx *ctx) {
-  return &((const struct soft_borrowing *)ctx->state)->inner;
-}
 
 /* (soft_queued.c) NULL: none. */
 const struct kernel_def *soft_queued(const struct op *op);

@@ -11,9 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/denormals.h"
 #include "base/mem.h"
-#include "base/strmap.h"
 #include "device/soft/soft.h"
 #include "device/soft/soft_borrow.h"
 #include "device/soft/soft_variables.h"
@@ -24,26 +22,7 @@
 static struct soft_device *soft_of(const struct kernel_ctx *ctx) { return ctx->kernel->device->impl; }
 
 shoal_status soft_borrowing_init(struct kernel_init *ki, void *state) {
-  struct soft_borrowing *b = state;
-  struct soft_device *soft = ki->device->impl;
-  const struct kernel_def *def;
-  TRY(kernel_find(ki->node, soft->host.type->name, &def));
-  b->inner = *ki->kernel;
-  b->inner.def = def;
-  b->inner.device = &soft->host;
-  b->inner.host_out = NULL;
-  b->inner.state = mem_zalloc(1, MAX(def->state_size, 1));
-  struct kernel_init inner = *ki;
-  inner.kernel = &b->inner;
-  inner.device = &soft->host;
-  return def->init ? def->init(&inner, b->inner.state) : NULL;
-}
-
-void soft_borrowing_release(void *state) {
-  struct soft_borrowing *b = state;
-  if (!b->inner.state) return;
-  if (b->inner.def->release) b->inner.def->release(b->inner.state);
-  free(b->inner.state);
+  return borrowing_init(ki, &((struct soft_device *)ki->device->impl)->host, state);
 }
 
 struct soft_launch {
@@ -55,21 +34,6 @@ static void tell(void *arg) {
   struct soft_launch l = *(struct soft_launch *)arg;
   free(arg);
   ctx_done(l.ctx, l.status);
-}
-
-static shoal_status run_inner(struct kernel_ctx *ctx, const struct tensor *const *in, struct variable *const *refs) {
-  struct soft_borrowing *b = ctx->state;
-  struct kernel_ctx inner = *ctx;
-  inner.kernel = &b->inner;
-  inner.state = b->inner.state;
-  inner.in = in;
-  inner.refs_in = refs;
-  inner.steal = 0;
-  uint64_t control = denormals_flush();
-  shoal_status s = b->inner.def->run(&inner);
-  denormals_restore(control);
-  ctx->part = inner.part;
-  return s;
 }
 
 static void run(void *arg) {
@@ -84,7 +48,7 @@ static void run(void *arg) {
     in[i] = &opened[i];
   }
   l->status = soft_variables_open(&vars, ctx, opened);
-  if (!l->status) l->status = run_inner(ctx, in, vars.refs);
+  if (!l->status) l->status = borrowing_run(ctx, in, vars.refs);
   for (int i = 0; i < n_in; i++) tensor_release(&opened[i]);
   for (int i = 0; i < ctx->kernel->n_out && !l->status; i++)
     if (!ctx->kernel->host_out[i]) l->status = soft_close(ctx->kernel->device, ctx->kernel->name, &ctx->out[i]);
@@ -103,11 +67,6 @@ static void borrowed_start(struct kernel_ctx *ctx) {
 
 /* ---- which ---- */
 
-static struct {
-  pthread_mutex_t lock;
-  struct strmap lists; /* lock: op -> its kernels here, ended by {0} */
-} made = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
 static bool may_borrow(const struct op *op, const struct kernel_def *k) {
   if (!k->run || k->flags & KERNEL_ANYWHERE || op->flags & OP_LOCAL) return false;
   for (int i = 0; i < op->n_attrs; i++)
@@ -121,67 +80,22 @@ static bool may_borrow(const struct op *op, const struct kernel_def *k) {
   return true;
 }
 
-/* Is the op of plain numbers by this attribute whatever it says? */
-static bool is_plain(const struct op *op, const char *attr) {
-  const struct op_attr *a = op_attr_find(op, attr);
-  return a && a->types && !(a->types & ~(uint64_t)DT_PLAIN);
-}
-
-/* Constrains a type attribute to plain numbers; false: there is no room to say so, or nothing is left. */
-static bool constrain(const struct op *op, struct kernel_def *k, const char *attr) {
-  if (!attr || is_plain(op, attr)) return true;
-  if (k->type_attr && !strcmp(k->type_attr, attr)) return (k->types &= DT_PLAIN) != 0;
-  if (k->type_attr2 && !strcmp(k->type_attr2, attr)) return (k->types2 &= DT_PLAIN) != 0;
-  if (!k->type_attr) {
-    k->type_attr = attr;
-    k->types = DT_PLAIN;
-  } else if (!k->type_attr2) {
-    k->type_attr2 = attr;
-    k->types2 = DT_PLAIN;
-  } else {
-    return false;
-  }
-  return true;
-}
-
 static bool borrow_one(const struct op *op, const struct kernel_def *from, struct kernel_def *out) {
-  if (!may_borrow(op, from)) return false;
-  *out = (struct kernel_def){.device = "GPU",
-                             .type_attr = from->type_attr,
-                             .types = from->types,
-                             .type_attr2 = from->type_attr2,
-                             .types2 = from->types2,
-                             .state_size = sizeof(struct soft_borrowing),
-                             .init = soft_borrowing_init,
-                             .release = soft_borrowing_release,
-                             .start = borrowed_start,
-                             .host_in = from->host_in,
-                             .host_out = from->host_out};
-  if (from->borrowable) return true;
-  for (int i = 0; i < op->n_in + op->n_out; i++) {
-    const struct op_arg *a = i < op->n_in ? &op->in[i] : &op->out[i - op->n_in];
-    if (!constrain(op, out, a->type_attr) || !constrain(op, out, a->list_attr)) return false;
-  }
-  return true;
+  struct kernel_def like = {.device = "GPU",
+                            .state_size = sizeof(struct borrowing),
+                            .init = soft_borrowing_init,
+                            .release = borrowing_release,
+                            .start = borrowed_start,
+                            .host_in = from->host_in,
+                            .host_out = from->host_out};
+  return may_borrow(op, from) && borrow_kernel(op, from, !from->borrowable, &like, out);
 }
 
-static struct kernel_def *borrow_all(const struct op *op) {
-  int n = 0, have = 0;
-  for (const struct kernel_def *k = op->row->kernels; k && k->device; k++) n++;
-  struct kernel_def *list = mem_zalloc((size_t)n + 1, sizeof *list);
-  for (int i = 0; i < n; i++) have += borrow_one(op, &op->row->kernels[i], &list[have]);
-  list[have] = (struct kernel_def){0};
-  return list;
-}
+static struct borrowed_lists made = BORROWED_LISTS(borrow_one);
 
 const struct kernel_def *soft_borrow(const struct op *op) {
   const struct kernel_def *own = soft_queued(op);
-  if (own) return own;
-  pthread_mutex_lock(&made.lock);
-  struct kernel_def *list = strmap_get(&made.lists, op->name);
-  if (!list) strmap_put(&made.lists, op->name, list = borrow_all(op));
-  pthread_mutex_unlock(&made.lock);
-  return list;
+  return own ? own : borrow_all(&made, op);
 }
 
 /* ---- kernels of its own: the work is queued, and nobody is told ---- */
@@ -206,7 +120,7 @@ struct soft_check {
 
 static void check(void *arg) {
   struct soft_check *c = arg;
-  struct soft_borrowing *b = c->kernel->state;
+  struct borrowing *b = c->kernel->state;
   struct tensor out = tensor_none();
   const struct tensor *in[] = {&c->t};
   soft_turn_begin(&c->turn);
@@ -233,9 +147,9 @@ static const struct kernel_def check_kernels[] = {{.device = "GPU",
                                                    .type_attr = "T",
                                                    .types = DT_FLOATING,
                                                    .flags = KERNEL_OF_STEP,
-                                                   .state_size = sizeof(struct soft_borrowing),
+                                                   .state_size = sizeof(struct borrowing),
                                                    .init = soft_borrowing_init,
-                                                   .release = soft_borrowing_release,
+                                                   .release = borrowing_release,
                                                    .run = check_run},
                                                   {0}};
 

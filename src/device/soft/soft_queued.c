@@ -70,7 +70,7 @@ static shoal_status queue(struct kernel_ctx *ctx, const struct shape *shape) {
   TRY(ctx_out(ctx, 0, shape, &y));
   struct soft_op *o = mem_zalloc(1, sizeof *o);
   o->head.run = run;
-  o->inner = soft_borrowed(ctx);
+  o->inner = borrowed(ctx);
   o->late = soft_captures(ctx->kernel->device) ? NULL : ctx->step->late;
   o->n_in = ctx->kernel->n_in;
   for (int i = 0; i < o->n_in; i++) {
@@ -95,7 +95,7 @@ static shoal_status spread_run(struct kernel_ctx *ctx) {
 }
 
 struct soft_product {
-  struct soft_borrowing inner; /* first: as of all that borrow */
+  struct borrowing inner; /* first: as of all that borrow */
   bool trans_a, trans_b;
 };
 
@@ -161,7 +161,7 @@ static shoal_status update_run_(struct kernel_ctx *ctx) { return soft_change(ctx
 #define QUEUED(id, ...) \
   static const struct kernel_def id[] = {{.device = "GPU", .types = DT(FLOAT32), __VA_ARGS__}, {0}}
 #define BORROWED(init_) \
-  .type_attr = "T", .state_size = sizeof(struct soft_product), .init = init_, .release = soft_borrowing_release
+  .type_attr = "T", .state_size = sizeof(struct soft_product), .init = init_, .release = borrowing_release
 QUEUED(like, BORROWED(soft_borrowing_init), .run = like_run);
 QUEUED(spread, BORROWED(soft_borrowing_init), .run = spread_run);
 QUEUED(product, BORROWED(product_init), .run = product_run);

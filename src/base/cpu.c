@@ -3,6 +3,7 @@
 #include "base/cpu.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,6 +94,10 @@ static void look_once(void) {
 
 bool cpu_has(enum cpu_feature f) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, look_once);
+  static atomic_bool looked; /* it is asked for every panel that is packed */
+  if (!atomic_load_explicit(&looked, memory_order_acquire)) {
+    pthread_once(&once, look_once);
+    atomic_store_explicit(&looked, true, memory_order_release);
+  }
   return has[f];
 }

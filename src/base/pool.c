@@ -196,21 +196,41 @@ void pool_submit(struct pool *p, void (*fn)(void *), void *arg) {
   if (sleeping) pthread_cond_signal(&p->wake);
 }
 
-struct pool_loop {
+/* What a loop does, and in which pieces. */
+struct pool_work {
   void (*fn)(void *, int64_t, int64_t);
   void *arg;
-  int64_t n, grain;
+  int64_t n, most, least; /* elements; of a piece */
+  int threads;            /* at most */
+};
+
+struct pool_loop {
+  const struct pool_work *work;
+  int parts;                /* of what is left, a piece is one: twice as many as threads */
   _Atomic int64_t next;     /* the first element not yet handed out */
   struct countdown helpers; /* offers taken and not finished, plus offers still in the ring */
 };
 
+/* The next piece, from *begin on; 0: there is none. */
+static int64_t loop_take(struct pool_loop *l, int64_t *begin) {
+  const struct pool_work *w = l->work;
+  int64_t size = w->most;
+  if (w->least == w->most) {
+    *begin = atomic_fetch_add(&l->next, size);
+  } else {
+    *begin = atomic_load(&l->next);
+    do size = MAX(w->least, MIN(w->most, (w->n - *begin) / l->parts));
+    while (*begin < w->n && !atomic_compare_exchange_weak(&l->next, begin, *begin + size));
+  }
+  return MAX(0, MIN(size, w->n - *begin));
+}
+
 /* Returns how many elements fell to this thread. */
 static int64_t loop_run(struct pool_loop *l) {
-  for (int64_t did = 0;;) {
-    int64_t begin = atomic_fetch_add(&l->next, l->grain), end = MIN(begin + l->grain, l->n);
-    if (begin >= l->n) return did;
-    l->fn(l->arg, begin, end);
-    did += end - begin;
+  for (int64_t did = 0, begin, size;; did += size) {
+    size = loop_take(l, &begin);
+    if (!size) return did;
+    l->work->fn(l->work->arg, begin, begin + size);
   }
 }
 
@@ -250,10 +270,9 @@ static void judge_help(struct pool *p, int64_t took, int64_t alone) {
 }
 
 /* Elements from `first` on. */
-static void share(struct pool *p, int64_t first, int64_t n, int64_t grain, int helpers,
-                  void (*fn)(void *, int64_t, int64_t), void *arg, bool measured) {
+static void share(struct pool *p, const struct pool_work *w, int64_t first, int helpers, bool measured) {
   int64_t began = measured ? clock_ns() : 0, busy = measured ? thread_cpu_ns() : 0;
-  struct pool_loop l = {.fn = fn, .arg = arg, .n = n, .grain = grain, .next = first};
+  struct pool_loop l = {.work = w, .parts = 2 * (helpers + 1), .next = first};
   countdown_init(&l.helpers, helpers);
   pthread_mutex_lock(&p->lock);
   for (int i = 0; i < helpers; i++) push(p, (struct pool_task){loop_help, &l, file_roots_current()});
@@ -266,14 +285,14 @@ static void share(struct pool *p, int64_t first, int64_t n, int64_t grain, int h
   countdown_end(&l.helpers, withdraw(p, &l));
   if (!all_helped(&l)) spin_until(p, SPIN_NANOS, all_helped, &l);
   countdown_wait_until(&l.helpers, DEADLINE_NEVER);
-  if (measured && did) judge_help(p, clock_ns() - began, (int64_t)((double)busy * (double)n / (double)did));
+  if (measured && did) judge_help(p, clock_ns() - began, (int64_t)((double)busy * (double)w->n / (double)did));
 }
 
-static int helpers_for(const struct pool *p, int64_t n, int64_t grain, int threads) {
-  if (!p || n <= grain) return 0;
-  int64_t pieces = (n + grain - 1) / grain;
+static int helpers_for(const struct pool *p, const struct pool_work *w, int64_t n) {
+  if (!p || n <= w->least) return 0;
+  int64_t pieces = (n + w->least - 1) / w->least;
   int others = p->n_threads - (pool_is_mine(p) ? 1 : 0);
-  return (int)MIN(MIN(pieces, threads) - 1, MIN(others, p->n_threads - 1));
+  return (int)MIN(MIN(pieces, w->threads) - 1, MIN(others, p->n_threads - 1));
 }
 
 /* So far it has taken so long for `done` of n: is there as much as that left? */
@@ -282,46 +301,46 @@ static bool much_is_left(int64_t took, int64_t done, int64_t n) {
 }
 
 /* Piece by piece, until it is known to be long; then the rest with helpers. */
-static void share_if_long(struct pool *p, int64_t n, int64_t grain, int threads, void (*fn)(void *, int64_t, int64_t),
-                          void *arg) {
+static void share_if_long(struct pool *p, const struct pool_work *w) {
   int64_t began = clock_ns(), busy = thread_cpu_ns();
-  for (int64_t i = 0; i < n; i += grain) {
-    int helpers = i ? helpers_for(p, n - i, grain, threads) : 0;
+  for (int64_t i = 0; i < w->n; i += w->most) {
+    int helpers = i ? helpers_for(p, w, w->n - i) : 0;
     int64_t took = helpers > 0 ? clock_ns() - began : 0;
-    if (took > LONG_NANOS && much_is_left(took, i, n) && thread_cpu_ns() - busy > LONG_NANOS) {
-      share(p, i, n, grain, helpers, fn, arg, false);
+    if (took > LONG_NANOS && much_is_left(took, i, w->n) && thread_cpu_ns() - busy > LONG_NANOS) {
+      share(p, w, i, helpers, false);
       return;
     }
-    fn(arg, i, MIN(i + grain, n));
+    w->fn(w->arg, i, MIN(i + w->most, w->n));
   }
 }
 
 /* With helpers, if there are any and they are worth it; false: the caller is to do it all. */
-static bool shared(struct pool *p, int64_t n, int64_t grain, int threads, void (*fn)(void *, int64_t, int64_t),
-                   void *arg) {
-  int helpers = helpers_for(p, n, grain, threads);
+static bool shared(struct pool *p, const struct pool_work *w) {
+  int helpers = helpers_for(p, w, w->n);
   if (helpers <= 0) return false;
   bool in_the_way = atomic_load_explicit(&p->help_gain, memory_order_relaxed) < 0;
   unsigned count = atomic_fetch_add_explicit(&p->loops, 1, memory_order_relaxed);
-  if (in_the_way && count % HELP_RETRY) share_if_long(p, n, grain, threads, fn, arg);
-  else share(p, 0, n, grain, helpers, fn, arg, in_the_way || count % HELP_LOOK == 0);
+  if (in_the_way && count % HELP_RETRY) share_if_long(p, w);
+  else share(p, w, 0, helpers, in_the_way || count % HELP_LOOK == 0);
   return true;
 }
 
-void pool_for_few(struct pool *p, int64_t n, int64_t grain, int threads, void (*fn)(void *, int64_t, int64_t),
-                  void *arg) {
+void pool_for_tapered(struct pool *p, int64_t n, int64_t most, int64_t least, int threads,
+                      void (*fn)(void *, int64_t, int64_t), void *arg) {
   if (n <= 0) return;
-  if (grain < 1) grain = 1;
-  if (!shared(p, n, grain, threads, fn, arg)) fn(arg, 0, n);
+  least = MAX(1, least);
+  struct pool_work w = {fn, arg, n, MAX(most, least), least, threads};
+  if (!shared(p, &w)) fn(arg, 0, n);
 }
 
 void pool_for(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
-  pool_for_few(p, n, grain, INT_MAX, fn, arg);
+  pool_for_tapered(p, n, grain, grain, INT_MAX, fn, arg);
 }
 
 void pool_for_pieces(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
   if (n <= 0) return;
-  if (grain < 1) grain = 1;
-  if (shared(p, n, grain, INT_MAX, fn, arg)) return;
+  grain = MAX(1, grain);
+  struct pool_work w = {fn, arg, n, grain, grain, INT_MAX};
+  if (shared(p, &w)) return;
   for (int64_t i = 0; i < n; i += grain) fn(arg, i, MIN(i + grain, n));
 }

@@ -26,9 +26,11 @@ bool pool_is_mine(const struct pool *p);
  * grain unless everything runs on the caller alone, in which case fn may get [0, n) whole: pieces must be
  * independent. */
 void pool_for(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);
-/* The same, on at most so many threads, the caller's included: for loops that more would not make shorter. */
-void pool_for_few(struct pool *p, int64_t n, int64_t grain, int threads,
-                  void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);
+/* The same in pieces of at most `most` elements, which become smaller as less is left, down to `least`: so all threads
+ * end at about the same time. On at most so many threads, the caller's included: for loops that more would not make
+ * shorter. */
+void pool_for_tapered(struct pool *p, int64_t n, int64_t most, int64_t least, int threads,
+                      void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);
 /* As pool_for, but fn always gets exactly the pieces [i*grain, (i+1)*grain): for reductions with fixed order. */
 void pool_for_pieces(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *arg, int64_t begin, int64_t end),
                      void *arg);

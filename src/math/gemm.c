@@ -27,7 +27,7 @@ enum {
   BLOCK_COLUMNS = 384, /* of C, where rows alone do not give every thread work */
   NARROW_PANELS = 4,   /* of B at least in a block that was made narrower for the threads' sake */
   SUMS_COLUMNS = 768,  /* at most, where sums are kept apart from C */
-  MIN_ROWS = 16,       /* of a block of C that was cut for the threads' sake */
+  LEAST_ROWS = 16,     /* of a block of C that was cut for the threads' sake, and at least two panels */
   PACK_ROWS = 16,      /* at a time: of more than so many rows caches lose the lines that the next panel begins in */
   PARALLEL_FLOPS = 2000000,
   THREAD_FLOPS = 4000000, /* a thread's share at least: some 30 us, about as long as it takes to wake one */
@@ -45,8 +45,10 @@ struct gemm_job {
   char *a;            /* all rows packed, kc steps of k after kc steps, panel after panel in each; NULL: likewise */
   size_t panel_bytes; /* of one panel of B over all of K */
   int64_t j0, n;
-  int64_t mb, nb; /* rows and columns of a block; nb a multiple of nr */
-  int64_t m_blocks, n_blocks;
+  int64_t panels; /* of rows of C */
+  int64_t mb, nb; /* panels of rows and columns of a block, at most; nb a multiple of nr */
+  int64_t n_blocks;
+  bool whole;              /* blocks have all rows */
   int64_t splits, k_piece; /* K in `splits` pieces of k_piece */
   int threads;             /* at most */
   int64_t kc;              /* steps of k between packing: the kernel's kc or a little less, so that pieces are even */
@@ -107,7 +109,7 @@ static size_t column_bytes(const struct gemm_job *j) {
 
 static void pack_a(void *arg, int64_t begin, int64_t end) {
   struct gemm_job *j = arg;
-  size_t each = row_bytes(j), slice = (size_t)((j->g->m + j->kn->mr - 1) / j->kn->mr) * each;
+  size_t each = row_bytes(j), slice = (size_t)j->panels * each;
   for (int64_t i = begin; i < end; i++)
     pack_panels(&j->g->a, &j->pa, true, 0, j->g->m, i * j->kc, MIN(j->kc, j->g->k - i * j->kc),
                 j->a + (size_t)i * slice, each);
@@ -176,7 +178,7 @@ static void run_block(const struct gemm_job *j, int64_t i0, int64_t rows, int64_
     int64_t n = MIN(kc, k1 - k), steps = (n + kn->round - 1) / kn->round;
     if (own_b) pack_panels(&g->b, &j->pb, false, j->j0 + col, cols, k, n, own_b, b_step);
     if (own_a) pack_panels(&g->a, &j->pa, true, i0, rows, k, n, own_a, a_step);
-    const char *a = own_a ? own_a : j->a + (size_t)(k / kc * ((g->m + mr - 1) / mr)) * a_step; /* i0 is 0 */
+    const char *a = own_a ? own_a : j->a + (size_t)(k / kc * j->panels) * a_step; /* i0 is 0 */
     const char *b = own_b ? own_b : j->b + (size_t)(col / nr) * b_step + (size_t)(k * nr) * j->in_size;
     for (int64_t c = 0; c < cols; c += nr, b += b_step) {
       int w = (int)MIN(nr, cols - c);
@@ -200,13 +202,17 @@ static void run_block(const struct gemm_job *j, int64_t i0, int64_t rows, int64_
       gemm_finish_row(g, sums + (size_t)(i * ld) * j->acc_size, i0 + i, j->j0 + col, cols);
 }
 
+/* Panels of rows [begin, end), counted on through all blocks of columns and pieces of K. */
 static void run_blocks(void *arg, int64_t begin, int64_t end) {
   const struct gemm_job *j = arg;
-  for (int64_t u = begin; u < end; u++) {
-    int64_t s = u % j->splits, t = u / j->splits, mi = t % j->m_blocks, ni = t / j->m_blocks;
-    int64_t i0 = mi * j->mb, col = ni * j->nb, k0 = s * j->k_piece;
-    char *partial = j->splits > 1 ? j->partial + (size_t)(s * j->g->m * j->n) * j->acc_size : NULL;
-    run_block(j, i0, MIN(j->mb, j->g->m - i0), col, MIN(j->nb, j->n - col), k0, MIN(k0 + j->k_piece, j->g->k), partial);
+  const struct gemm *g = j->g;
+  for (int64_t at = begin, some; at < end; at += some) {
+    int64_t p = at % j->panels, u = at / j->panels, s = u % j->splits;
+    some = MIN(MIN(end - at, j->mb), j->panels - p);
+    int64_t i0 = p * j->kn->mr, col = u / j->splits * j->nb, k0 = s * j->k_piece;
+    char *partial = j->splits > 1 ? j->partial + (size_t)(s * g->m * j->n) * j->acc_size : NULL;
+    run_block(j, i0, MIN(some * j->kn->mr, g->m - i0), col, MIN(j->nb, j->n - col), k0, MIN(k0 + j->k_piece, g->k),
+              partial);
   }
 }
 
@@ -235,33 +241,37 @@ static void join_splits(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static int64_t count_blocks(const struct gemm_job *j, int64_t mb, int64_t cols, int64_t nb) {
-  return (j->g->m + mb - 1) / mb * ((cols + nb - 1) / nb) * j->splits;
-}
+static int64_t least_panels(const struct gemm_kernel *kn) { return MAX(2, LEAST_ROWS / kn->mr); }
 
 static void choose_blocks(struct gemm_job *j, int threads) {
   const struct gemm_kernel *kn = j->kn;
-  int64_t m = j->g->m, mb = kn->mc, rows = (m + kn->mr - 1) / kn->mr, cols = (j->n + kn->nr - 1) / kn->nr;
-  int64_t narrow = MAX(BLOCK_COLUMNS / kn->nr, 1), widest = j->apart ? SUMS_COLUMNS / kn->nr : cols;
-  int64_t nb = MIN(cols, widest), want = threads > 1 ? 4 * threads : 1;
-  if (m <= mb) { /* B is packed block by block */
+  int64_t cols = (j->n + kn->nr - 1) / kn->nr, want = threads > 1 ? 4 * threads : 1;
+  int64_t narrow = MAX(BLOCK_COLUMNS / kn->nr, 1), nb = MIN(cols, j->apart ? SUMS_COLUMNS / kn->nr : cols);
+  j->panels = (j->g->m + kn->mr - 1) / kn->mr;
+  j->mb = MIN(j->panels, MAX(1, kn->mc / kn->mr));
+  j->whole = j->mb == j->panels;
+  int64_t blocks = (j->panels + j->mb - 1) / j->mb * j->splits;
+  if (j->whole) { /* B is packed block by block */
     /* What a function packs (patches) is many times what they are made of: cut by columns alone, they stay in pieces.
      */
     int64_t least = j->g->b.pack ? 2 : 2 * NARROW_PANELS;
     nb = MIN(nb, narrow);
-    while (nb >= least && count_blocks(j, mb, cols, nb) < want) nb = (nb + 1) / 2;
-  } else if (count_blocks(j, mb, cols, nb) < want) {
+    while (nb >= least && blocks * ((cols + nb - 1) / nb) < want) nb = (nb + 1) / 2;
+    bool enough = blocks * ((cols + nb - 1) / nb) >= want;
+    j->whole = j->g->b.pack || enough || j->panels <= least_panels(kn);
+  } else if (blocks * ((cols + nb - 1) / nb) < want) {
     nb = MIN(nb, narrow);
   }
-  while (!j->g->b.pack && mb > MAX(2 * kn->mr, MIN_ROWS) && count_blocks(j, mb, cols, nb) < want)
-    mb = (mb / kn->mr + 1) / 2 * kn->mr;
-  /* Even blocks: no thread is left with a sliver at the end. */
-  int64_t blocks = (m + mb - 1) / mb;
-  j->mb = (rows + blocks - 1) / blocks * kn->mr;
-  j->m_blocks = (m + j->mb - 1) / j->mb;
+  /* Even blocks of columns: no thread is left with a sliver. */
   int64_t n_blocks = (cols + nb - 1) / nb;
   j->nb = (cols + n_blocks - 1) / n_blocks * kn->nr;
   j->n_blocks = (j->n + j->nb - 1) / j->nb;
+}
+
+/* Blocks of rows are as large as the caches like them, and smaller towards the end of the loop. */
+static void share_blocks(struct pool *pool, struct gemm_job *j) {
+  int64_t least = j->whole ? j->panels : least_panels(j->kn);
+  pool_for_tapered(pool, j->panels * j->n_blocks * j->splits, j->mb, least, j->threads, run_blocks, j);
 }
 
 static void choose_splits(struct gemm_job *j) {
@@ -306,10 +316,10 @@ static shoal_status run_chunk(struct pool *pool, struct gemm_job *j) {
   choose_blocks(j, j->threads);
   struct buffer *packed = NULL, *partial = NULL;
   int64_t cols = (j->n + j->kn->nr - 1) / j->kn->nr, slices = (g->k + j->kc - 1) / j->kc;
-  size_t slice = (size_t)((g->m + j->kn->mr - 1) / j->kn->mr) * row_bytes(j);
+  size_t slice = (size_t)j->panels * row_bytes(j);
   j->a = j->b = NULL;
-  if (j->m_blocks == 1 && j->n_blocks > 1 && j->splits == 1) TRY(panel_room((size_t)slices * slice, &packed, &j->a));
-  else if (j->m_blocks > 1) TRY(panel_room((size_t)cols * j->panel_bytes, &packed, &j->b));
+  if (j->whole && j->n_blocks > 1 && j->splits == 1) TRY(panel_room((size_t)slices * slice, &packed, &j->a));
+  else if (!j->whole) TRY(panel_room((size_t)cols * j->panel_bytes, &packed, &j->b));
   if (j->splits > 1) {
     shoal_status s = buffer_new((size_t)(j->splits * g->m * j->n) * j->acc_size, &partial);
     if (s) {
@@ -320,7 +330,7 @@ static shoal_status run_chunk(struct pool *pool, struct gemm_job *j) {
   }
   if (j->a) pack_shared(pool, slices, slice, pack_a, j);
   if (j->b) pack_shared(pool, cols, j->panel_bytes, pack_b, j);
-  pool_for_few(pool, j->m_blocks * j->n_blocks * j->splits, 1, j->threads, run_blocks, j);
+  share_blocks(pool, j);
   if (j->splits > 1) pool_for(NULL, g->m, 1, join_splits, j);
   buffer_unref(packed);
   buffer_unref(partial);

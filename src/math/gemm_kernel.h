@@ -42,6 +42,9 @@ void gemm_pack_quads(const float *x, int64_t ks, int64_t lanes, int64_t n, float
  * ones, or not on this machine. */
 bool gemm_pack_lines(int group, int width, int lanes, const uint16_t *x, int64_t ks, int64_t groups, uint16_t *y);
 
+/* Panels of words, n of each lane, which lie side by side there; lanes are `step` bytes apart. false: likewise. */
+bool gemm_pack_turned(int width, int lanes, const void *x, int64_t step, int64_t n, void *out);
+
 /* Ended by a row without a name. */
 extern const struct gemm_kernel gemm_kernels_generic[];
 #if defined(__aarch64__)

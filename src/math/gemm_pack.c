@@ -102,6 +102,7 @@ static void pack_float(int width, const void *data, int64_t ls, int64_t ks, int 
     }
   }
   if (ks == 1 && ls != 1) {
+    if (gemm_pack_turned(width, lanes, x, ls * (int64_t)sizeof *x, n, y)) return;
     transpose_lanes(width, x, ls, lanes, n, y);
     return;
   }
@@ -146,6 +147,7 @@ enum { MAX_GROUP = 32, MAX_WIDTH = 64 };
 /* k lies contiguous: a lane's group is one piece of memory. */
 static void group_runs(int width, int group, const uint16_t *x, int64_t ls, int lanes, int64_t groups, uint16_t *y) {
   int64_t q = 0;
+  if (group == 2 && gemm_pack_turned(width, lanes, x, ls * (int64_t)sizeof *x, groups, y)) return;
   if (group == 2) /* pairs are 32-bit elements: four lanes and four pairs are turned round in registers */
     for (; q + 4 <= groups; q += 4) {
       int i = 0;

@@ -1,7 +1,11 @@
-/* Packing bfloat16 by whole lines of the cache: 32 lanes that lie side by side, with AVX-512.
+/* Packing panels of 32 lanes by whole lines of the cache, with AVX-512.
  *
- * Panels of B for AMX have pairs of k side by side, panels of A runs of 32 k: a tile of 32 by 32 turned round. Both
- * begin with pairs: the even lanes of two rows are the low halves of words, the odd ones the high halves. */
+ * Of bfloat16 where lanes lie side by side: panels of B for AMX have pairs of k side by side, panels of A runs of 32 k,
+ * a tile of 32 by 32 turned round. Both begin with pairs: the even lanes of two rows are the low halves of words, the
+ * odd ones the high halves. And of words, floats or such pairs, where each lane's lie side by side: tiles of 16 by 16
+ * turned round. */
+#include <string.h>
+
 #include "base/cpu.h"
 #include "math/gemm_kernel.h"
 
@@ -61,6 +65,24 @@ __attribute__((target("avx512f"))) static void pack_runs(const uint16_t *x, int6
   }
 }
 
+__attribute__((target("avx512f"))) static void turn_words(const char *x, int64_t step, int64_t n, uint16_t *y) {
+  for (int64_t p = 0; p + WORDS <= n; p += WORDS)
+    for (int half = 0; half < 2; half++) {
+      const char *from = x + half * WORDS * step + p * 4;
+      __m512i r[WORDS];
+      for (int i = 0; i < WORDS; i++) r[i] = _mm512_loadu_si512(from + i * step);
+      transpose_words(r, y + p * 2 * LANES + half * 2 * WORDS, 2 * LANES);
+    }
+}
+
+bool gemm_pack_turned(int width, int lanes, const void *x, int64_t step, int64_t n, void *out) {
+  if (width != LANES || lanes != LANES || !cpu_has(CPU_AVX512)) return false;
+  turn_words(x, step, n, out);
+  for (int64_t p = n / WORDS * WORDS; p < n; p++)
+    for (int i = 0; i < LANES; i++) memcpy((char *)out + (p * LANES + i) * 4, (const char *)x + i * step + p * 4, 4);
+  return true;
+}
+
 bool gemm_pack_lines(int group, int width, int lanes, const uint16_t *x, int64_t ks, int64_t groups, uint16_t *y) {
   if (width != LANES || lanes != LANES || (group != 2 && group != LANES) || !cpu_has(CPU_AVX512)) return false;
   if (group == 2) pack_pairs(x, ks, groups, y);
@@ -68,6 +90,8 @@ bool gemm_pack_lines(int group, int width, int lanes, const uint16_t *x, int64_t
   return true;
 }
 #else
+bool gemm_pack_turned(int width, int lanes, const void *x, int64_t step, int64_t n, void *out) { return false; }
+
 bool gemm_pack_lines(int group, int width, int lanes, const uint16_t *x, int64_t ks, int64_t groups, uint16_t *y) {
   return false;
 }

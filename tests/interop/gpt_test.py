@@ -125,7 +125,8 @@ def test_on_parameter_servers():
         newest = tf.train.latest_checkpoint(f"{folder}/out")
         reader = tf.train.load_checkpoint(newest)
         step, positions = reader.get_tensor("global_step"), reader.get_tensor("input_position")
-        assert step == positions.sum() >= 60 and sorted(positions)[-2] > 0, (step, positions)
+        # (The other worker may be between its batch and its step when the chief saves.)
+        assert 60 <= step <= positions.sum() <= step + 1 and sorted(positions)[-2] > 0, (step, positions)
         assert "restored" in gpt(f"--data={folder}/text", *SIZE, "--batch=4", f"--steps={step + 3}",
                                  f"--checkpoint_dir={folder}/out")
 

@@ -48,12 +48,37 @@ static void loops_visit_each_index_once(void **state) {
         struct loop l = {calloc((size_t)sizes[i] + 1, 1), sizes[i], grains[k], 0};
         pool_for(p, l.n, l.grain, mark, &l);
         pool_for_pieces(p, l.n, l.grain, mark_piece, &l);
+        pool_for_tapered(p, l.n, l.grain, l.grain / 8, threads, mark, &l);
         assert_int_equal(l.wrong, 0);
-        for (int64_t x = 0; x < l.n; x++) assert_int_equal(l.hits[x], 2);
+        for (int64_t x = 0; x < l.n; x++) assert_int_equal(l.hits[x], 3);
         free(l.hits);
       }
     if (p) pool_free(p);
   }
+}
+
+/* ---- pieces that become smaller ---- */
+
+struct taper {
+  atomic_int wrong;
+  int64_t n, most, least;
+};
+
+/* Whatever the pace of the others, a piece is as large as what was left when it was taken says. */
+static void check_size(void *arg, int64_t begin, int64_t end) {
+  struct taper *t = arg;
+  int64_t want = (t->n - begin) / 6;
+  if (want > t->most) want = t->most;
+  if (want < t->least) want = t->least;
+  if (end - begin != want && end != t->n) atomic_fetch_add(&t->wrong, 1);
+}
+
+static void pieces_taper(void **state) {
+  struct pool *p = pool_new(3, "test");
+  struct taper t = {.n = 1000, .most = 100, .least = 3};
+  pool_for_tapered(p, t.n, t.most, t.least, 3, check_size, &t);
+  assert_int_equal(t.wrong, 0);
+  pool_free(p);
 }
 
 struct crowd {
@@ -72,7 +97,7 @@ static void a_loop_keeps_to_its_threads(void **state) {
   struct pool *p = pool_new(8, "test");
   for (int threads = 1; threads <= 3; threads++) {
     struct crowd c = {0};
-    pool_for_few(p, 32, 1, threads, linger, &c);
+    pool_for_tapered(p, 32, 1, 1, threads, linger, &c);
     assert_int_equal(c.inside, 0);
     assert_true(c.most <= threads);
   }
@@ -181,6 +206,6 @@ static void cancel_races_with_deregister(void **state) {
 }
 
 RUN_TESTS(cmocka_unit_test(submitted_tasks_all_run), cmocka_unit_test(loops_visit_each_index_once),
-          cmocka_unit_test(a_loop_keeps_to_its_threads), cmocka_unit_test(loops_inside_loops_end),
-          cmocka_unit_test(helpers_that_bring_nothing_are_left_asleep), cmocka_unit_test(cancel_calls_each_hook_once),
-          cmocka_unit_test(cancel_races_with_deregister))
+          cmocka_unit_test(a_loop_keeps_to_its_threads), cmocka_unit_test(pieces_taper),
+          cmocka_unit_test(loops_inside_loops_end), cmocka_unit_test(helpers_that_bring_nothing_are_left_asleep),
+          cmocka_unit_test(cancel_calls_each_hook_once), cmocka_unit_test(cancel_races_with_deregister))

@@ -27,7 +27,7 @@
 
 enum {
   BLOCK = 64,
-  NARROW_BLOCK = 128, /* of bfloat16: its products take less time than the keys take to be packed for each block */
+  NARROW_BLOCK = 128,    /* of bfloat16: its products take less time than the keys take to be packed for each block */
   MOST_SCORES = 1 << 22, /* of a block */
   LEAST_ROWS = 16,       /* queries, for products of bfloat16: with fewer, packing is most of the work */
 };
@@ -174,11 +174,15 @@ static void product(struct attending *a, struct head_rows x, bool turn_x, struct
   if (s && !atomic_compare_exchange_strong(&a->failed, &none, s)) shoal_status_free(s);
 }
 
-/* A block's numbers [queries][keys], as products take them: rounded into room where they are not floats. */
-static struct head_rows as_factor(const struct attending *a, float *from, void *room, int64_t rows, int64_t keys) {
-  if (a->in_products == SHOAL_FLOAT32) return (struct head_rows){from, keys, SHOAL_FLOAT32};
-  nn_from_float(a->in_products, from, room, rows * keys);
-  return (struct head_rows){room, keys, a->in_products};
+/* A block's numbers [queries][keys] as products take them: floats as they are, others rounded into room, row by row
+ * while they are in the nearest cache. */
+static struct head_rows as_factor(const struct attending *a, float *from, void *room, int64_t keys) {
+  bool same = a->in_products == SHOAL_FLOAT32;
+  return (struct head_rows){same ? (void *)from : room, keys, a->in_products};
+}
+
+static void round_row(const struct attending *a, const float *from, struct head_rows factor, int64_t row) {
+  if (a->in_products != SHOAL_FLOAT32) nn_from_float(a->in_products, from, from_row(factor, row).at, factor.ld);
 }
 
 VECTOR_CLONES static void times_number(float *x, float by, int64_t n) {
@@ -223,12 +227,46 @@ static void add_mask(const struct attending *a, int64_t item, int64_t query, flo
 
 /* ---- forward ---- */
 
+enum { LANES = 32 }; /* partial maxima and sums of a row, joined in a fixed order */
+
+/* NaN is the largest. */
+VECTOR_CLONES static float largest_score(const float *x, int64_t n) {
+  float top[LANES];
+  int64_t i = 0;
+  for (int l = 0; l < LANES; l++) top[l] = -INFINITY;
+  for (; i + LANES <= n; i += LANES)
+    LOOP_FREE for (int l = 0; l < LANES; l++) top[l] = x[i + l] > top[l] || x[i + l] != x[i + l] ? x[i + l] : top[l];
+  for (int l = 0; i < n; i++, l++) top[l] = x[i] > top[l] || x[i] != x[i] ? x[i] : top[l];
+  for (int half = LANES / 2; half; half /= 2)
+    for (int l = 0; l < half; l++)
+      top[l] = top[l + half] > top[l] || top[l + half] != top[l + half] ? top[l + half] : top[l];
+  return top[0];
+}
+
+/* Scores become e^(scale x - shift), whose sum is given. */
+VECTOR_CLONES static float exp_scores(float *x, float scale, float shift, int64_t n) {
+  float sum[LANES] = {0};
+  int64_t i = 0;
+  for (; i + LANES <= n; i += LANES) LOOP_FREE for (int l = 0; l < LANES; l++) {
+      x[i + l] = vm_exp(x[i + l] * scale - shift);
+      sum[l] += x[i + l];
+    }
+  for (int l = 0; i < n; i++, l++) sum[l] += x[i] = vm_exp(x[i] * scale - shift);
+  for (int half = LANES / 2; half; half /= 2)
+    for (int l = 0; l < half; l++) sum[l] += sum[l + half];
+  return sum[0];
+}
+
 /* Scores become weights, and what is not seen 0; the logarithm of their sum is given. */
 static float weigh(const struct attending *a, int64_t item, float *row, int64_t query, int64_t n) {
   int64_t end = seen(a, query);
-  times_number(row, a->st.scale, end);
-  if (a->mask) add_mask(a, item, query, row, end);
-  float top = softmax_shift(row, row, end), sum = softmax_exp_sum(row, row, end);
+  float scale = a->st.scale;
+  if (a->mask) {
+    times_number(row, scale, end);
+    add_mask(a, item, query, row, end);
+    scale = 1;
+  }
+  float top = largest_score(row, end) * scale, sum = exp_scores(row, scale, top, end);
   times_number(row, 1 / sum, end);
   memset(row + end, 0, (size_t)(n - end) * sizeof *row);
   return top + logf(sum);
@@ -244,9 +282,13 @@ struct head_forward {
 static void forward_block(struct attending *a, const struct head_forward *h, int64_t first, int64_t m) {
   float *sums = a->sums + h->item * a->size.queries;
   int64_t n = seen(a, first + m - 1), d = a->size.depth;
+  struct head_rows weights = as_factor(a, h->scores, h->rounded, n);
   product(a, from_row(h->q, first), false, h->k, true, (struct head_rows){h->scores, n, SHOAL_FLOAT32}, m, n, d, false);
-  for (int64_t i = 0; i < m; i++) sums[first + i] = weigh(a, h->item, h->scores + i * n, first + i, n);
-  product(a, as_factor(a, h->scores, h->rounded, m, n), false, h->v, false, from_row(h->y, first), m, d, n, false);
+  for (int64_t i = 0; i < m; i++) {
+    sums[first + i] = weigh(a, h->item, h->scores + i * n, first + i, n);
+    round_row(a, h->scores + i * n, weights, i);
+  }
+  product(a, weights, false, h->v, false, from_row(h->y, first), m, d, n, false);
 }
 
 static void forward_heads(void *arg, int64_t begin, int64_t end) {
@@ -267,8 +309,12 @@ static void forward_heads(void *arg, int64_t begin, int64_t end) {
 
 /* ---- back ---- */
 
-VECTOR_CLONES static void weights_again(float *row, float scale, float sum, int64_t n) {
-  LOOP_FREE for (int64_t i = 0; i < n; i++) row[i] = vm_exp(row[i] * scale - sum);
+/* Scores become weights, by the logarithm of their sum; the weights' gradients become the scores'. */
+VECTOR_CLONES static void weights_again(float *w, float *ds, float scale, float sum, float delta, int64_t n) {
+  LOOP_FREE for (int64_t i = 0; i < n; i++) {
+    w[i] = vm_exp(w[i] * scale - sum);
+    ds[i] = w[i] * (ds[i] - delta) * scale;
+  }
 }
 
 /* Eight partial sums in a fixed order. */
@@ -308,11 +354,15 @@ struct head_back {
 static void back_row(const struct attending *a, const struct head_back *h, int64_t query, float *w, float *ds,
                      int64_t n) {
   int64_t end = seen(a, query);
-  if (a->mask) weigh(a, h->item, w, query, n);
-  else weights_again(w, a->st.scale, a->sums[h->item * a->size.queries + query], end);
+  float scale = a->st.scale, delta = dot(from_row(h->y, query), from_row(h->dy, query), a->size.depth);
+  if (a->mask) {
+    weigh(a, h->item, w, query, n);
+    scores_grad(ds, w, delta, scale, end);
+  } else {
+    weights_again(w, ds, scale, a->sums[h->item * a->size.queries + query], delta, end);
+  }
   memset(w + end, 0, (size_t)(n - end) * sizeof *w);
-  float delta = dot(from_row(h->y, query), from_row(h->dy, query), a->size.depth);
-  scores_grad(ds, w, delta, a->st.scale, n);
+  memset(ds + end, 0, (size_t)(n - end) * sizeof *ds);
 }
 
 static void back_block(struct attending *a, const struct head_back *h, int64_t first, int64_t m) {
@@ -320,8 +370,12 @@ static void back_block(struct attending *a, const struct head_back *h, int64_t f
   struct head_rows q = from_row(h->q, first), dy = from_row(h->dy, first);
   product(a, q, false, h->k, true, (struct head_rows){h->weights, n, SHOAL_FLOAT32}, m, n, d, false);
   product(a, dy, false, h->v, true, (struct head_rows){h->grads, n, SHOAL_FLOAT32}, m, n, d, false);
-  for (int64_t i = 0; i < m; i++) back_row(a, h, first + i, h->weights + i * n, h->grads + i * n, n);
-  struct head_rows w = as_factor(a, h->weights, h->rounded, m, n), ds = as_factor(a, h->grads, h->rounded_grads, m, n);
+  struct head_rows w = as_factor(a, h->weights, h->rounded, n), ds = as_factor(a, h->grads, h->rounded_grads, n);
+  for (int64_t i = 0; i < m; i++) {
+    back_row(a, h, first + i, h->weights + i * n, h->grads + i * n, n);
+    round_row(a, h->weights + i * n, w, i);
+    round_row(a, h->grads + i * n, ds, i);
+  }
   product(a, w, true, dy, false, h->dv, n, d, m, true);
   product(a, ds, true, q, false, h->dk, n, d, m, true);
   product(a, ds, false, h->k, false, from_row(h->dq, first), m, d, n, false);

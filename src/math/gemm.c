@@ -27,7 +27,7 @@ enum {
   BLOCK_COLUMNS = 384, /* of C, where rows alone do not give every thread work */
   NARROW_PANELS = 4,   /* of B at least in a block that was made narrower for the threads' sake */
   SUMS_COLUMNS = 768,  /* at most, where sums are kept apart from C */
-  LEAST_ROWS = 16,     /* of a block of C that was cut for the threads' sake, and at least two panels */
+  LEAST_ROWS = 24,     /* of a block of C that was cut for the threads' sake, or a panel */
   PACK_ROWS = 16,      /* at a time: of more than so many rows caches lose the lines that the next panel begins in */
   PARALLEL_FLOPS = 2000000,
   THREAD_FLOPS = 4000000, /* a thread's share at least: some 30 us, about as long as it takes to wake one */
@@ -241,7 +241,7 @@ static void join_splits(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static int64_t least_panels(const struct gemm_kernel *kn) { return MAX(2, LEAST_ROWS / kn->mr); }
+static int64_t least_panels(const struct gemm_kernel *kn) { return MAX(1, LEAST_ROWS / kn->mr); }
 
 static void choose_blocks(struct gemm_job *j, int threads) {
   const struct gemm_kernel *kn = j->kn;

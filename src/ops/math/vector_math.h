@@ -179,4 +179,13 @@ VM float vm_trig(float x, uint32_t quadrant) {
 VM float vm_sin(float x) { return vm_trig(x, 0); }
 VM float vm_cos(float x) { return vm_trig(x, 1); }
 
+/* Sums of a row are taken in so many partial ones, which do not wait for each other's additions, and these are joined
+ * in a fixed order. */
+enum { VM_PARTS = 32 };
+static inline float vm_total(float parts[VM_PARTS]) {
+  for (int half = VM_PARTS / 2; half; half /= 2)
+    for (int i = 0; i < half; i++) parts[i] += parts[half + i];
+  return parts[0];
+}
+
 #endif

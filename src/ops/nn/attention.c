@@ -227,17 +227,15 @@ static void add_mask(const struct attending *a, int64_t item, int64_t query, flo
 
 /* ---- forward ---- */
 
-enum { LANES = 32 }; /* partial maxima and sums of a row, joined in a fixed order */
-
 /* NaN is the largest. */
 VECTOR_CLONES static float largest_score(const float *x, int64_t n) {
-  float top[LANES];
+  float top[VM_PARTS];
   int64_t i = 0;
-  for (int l = 0; l < LANES; l++) top[l] = -INFINITY;
-  for (; i + LANES <= n; i += LANES)
-    LOOP_FREE for (int l = 0; l < LANES; l++) top[l] = x[i + l] > top[l] || x[i + l] != x[i + l] ? x[i + l] : top[l];
+  for (int l = 0; l < VM_PARTS; l++) top[l] = -INFINITY;
+  for (; i + VM_PARTS <= n; i += VM_PARTS)
+    LOOP_FREE for (int l = 0; l < VM_PARTS; l++) top[l] = x[i + l] > top[l] || x[i + l] != x[i + l] ? x[i + l] : top[l];
   for (int l = 0; i < n; i++, l++) top[l] = x[i] > top[l] || x[i] != x[i] ? x[i] : top[l];
-  for (int half = LANES / 2; half; half /= 2)
+  for (int half = VM_PARTS / 2; half; half /= 2)
     for (int l = 0; l < half; l++)
       top[l] = top[l + half] > top[l] || top[l + half] != top[l + half] ? top[l + half] : top[l];
   return top[0];
@@ -245,16 +243,14 @@ VECTOR_CLONES static float largest_score(const float *x, int64_t n) {
 
 /* Scores become e^(scale x - shift), whose sum is given. */
 VECTOR_CLONES static float exp_scores(float *x, float scale, float shift, int64_t n) {
-  float sum[LANES] = {0};
+  float sum[VM_PARTS] = {0};
   int64_t i = 0;
-  for (; i + LANES <= n; i += LANES) LOOP_FREE for (int l = 0; l < LANES; l++) {
+  for (; i + VM_PARTS <= n; i += VM_PARTS) LOOP_FREE for (int l = 0; l < VM_PARTS; l++) {
       x[i + l] = vm_exp(x[i + l] * scale - shift);
       sum[l] += x[i + l];
     }
   for (int l = 0; i < n; i++, l++) sum[l] += x[i] = vm_exp(x[i] * scale - shift);
-  for (int half = LANES / 2; half; half /= 2)
-    for (int l = 0; l < half; l++) sum[l] += sum[l + half];
-  return sum[0];
+  return vm_total(sum);
 }
 
 /* Scores become weights, and what is not seen 0; the logarithm of their sum is given. */

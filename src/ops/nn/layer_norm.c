@@ -26,25 +26,22 @@ struct layer_norm_rows {
   float epsilon;
 };
 
-/* Eight partial sums in a fixed order. */
-static inline float total(const float *s) { return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])); }
-
 VECTOR_CLONES static float sum(const float *x, int64_t n) {
-  float s[8] = {0}, rest = 0;
+  float s[VM_PARTS] = {0};
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (int l = 0; l < 8; l++) s[l] += x[i + l];
-  for (; i < n; i++) rest += x[i];
-  return total(s) + rest;
+  for (; i + VM_PARTS <= n; i += VM_PARTS)
+    for (int l = 0; l < VM_PARTS; l++) s[l] += x[i + l];
+  for (int l = 0; i < n; i++, l++) s[l] += x[i];
+  return vm_total(s);
 }
 
 VECTOR_CLONES static float sum_of_squares(const float *x, float mean, int64_t n) {
-  float s[8] = {0}, rest = 0;
+  float s[VM_PARTS] = {0};
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (int l = 0; l < 8; l++) s[l] += (x[i + l] - mean) * (x[i + l] - mean);
-  for (; i < n; i++) rest += (x[i] - mean) * (x[i] - mean);
-  return total(s) + rest;
+  for (; i + VM_PARTS <= n; i += VM_PARTS)
+    for (int l = 0; l < VM_PARTS; l++) s[l] += (x[i + l] - mean) * (x[i + l] - mean);
+  for (int l = 0; i < n; i++, l++) s[l] += (x[i] - mean) * (x[i] - mean);
+  return vm_total(s);
 }
 
 VECTOR_CLONES static void normalize(const float *x, float *y, float mean, float rstd, const float *scale,
@@ -88,20 +85,19 @@ static void norm_rows(void *arg, int64_t begin, int64_t end) {
 /* Of a row: sum(n) and sum(n h). */
 VECTOR_CLONES static void row_sums(const struct layer_norm_rows *s, const float *x, const float *dy, float mean,
                                    float rstd, float out[2]) {
-  float a[8] = {0}, b[8] = {0};
-  int64_t i = 0, n = s->width;
-  for (; i + 8 <= n; i += 8)
-    for (int l = 0; l < 8; l++) {
-      float v = dy[i + l] * s->scale[i + l];
+  float a[VM_PARTS] = {0}, b[VM_PARTS] = {0};
+  int64_t n = s->width;
+  const float *scale = s->scale;
+  for (int64_t i = 0; i < n; i += VM_PARTS) {
+    int some = (int)MIN(VM_PARTS, n - i);
+    for (int l = 0; l < some; l++) {
+      float v = dy[i + l] * scale[i + l];
       a[l] += v;
       b[l] += v * ((x[i + l] - mean) * rstd);
     }
-  out[0] = total(a);
-  out[1] = total(b);
-  for (; i < n; i++) {
-    out[0] += dy[i] * s->scale[i];
-    out[1] += dy[i] * s->scale[i] * ((x[i] - mean) * rstd);
   }
+  out[0] = vm_total(a);
+  out[1] = vm_total(b);
 }
 
 /* dx may be dy. */

@@ -45,6 +45,13 @@ class Side:
         self.p.wait()
 
 
+def need_card(build):
+    """Without one the CPU would be measured under a card's name."""
+    found = subprocess.run([os.path.join(build, "shoal"), "devices"], capture_output=True, text=True)
+    if "type=GPU" not in found.stdout:
+        sys.exit("there is no card here to be measured: " + (found.stderr.strip() or "`shoal devices` shows none"))
+
+
 def torch_python():
     python = os.environ.get("SHOAL_TORCH", sys.executable)
     found = subprocess.run([python, "-c", "import torch; torch.zeros(1, device='cuda')"], capture_output=True)
@@ -97,6 +104,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5)
     args = parser.parse_args()
+    need_card(args.build)
     torch = torch_python()
     head(SIDES)
     for case in CASES:

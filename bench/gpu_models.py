@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 
-from gpu import head, show, torch_python
+from gpu import head, need_card, show, torch_python
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CASES = {"gpt2": ("GPT-2 124M, 1,024 tokens, batch {}", "tokens"), "resnet50": ("ResNet-50, batch {}", "pictures")}
@@ -79,6 +79,7 @@ def main():
     parser.add_argument("--batch", type=int, default=0, help="0: 64 texts, 256 pictures")
     parser.add_argument("--torch", default="compile,eager", help="how PyTorch runs")
     args = parser.parse_args()
+    need_card(args.build)
     torch = torch_python()
     head(SIDES)
     for case in CASES:

@@ -66,7 +66,7 @@ static inline void find_place(struct anywhere *a, struct steps *s) {
   a->cluster = find_cluster(&a->flags);
   a->is_chief = !a->cluster || shoal_cluster_is_chief(a->cluster);
   a->tasks = 1;
-  check_device(s->device, (int)a->devices);
+  check_task_device(a->cluster, s->device, (int)a->devices);
   name_device(s->device ? s->device : "CPU", "", 0, a->device);
   if (a->cluster && a->devices > 1) refuse("--devices is for a process without a cluster; start more workers");
   if (a->cluster && a->stages && shoal_cluster_tasks(a->cluster, "ps"))

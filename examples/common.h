@@ -121,8 +121,7 @@ static inline shoal_server *start_server(const shoal_cluster *c, const struct cl
       SHOAL_OPTIONS(shoal_server_options, .cluster = shoal_cluster_json(c), .job = shoal_cluster_job(c),
                     .task = shoal_cluster_task(c), .inter_op_threads = f->threads, .intra_op_threads = f->threads,
                     .insecure_bind_all = f->insecure_bind_all, .tls_cert = f->tls_cert, .tls_key = f->tls_key,
-                    .tls_ca = f->tls_ca, .no_fast_path = f->no_fast_path,
-                    .coordination_service = f->coordination),
+                    .tls_ca = f->tls_ca, .no_fast_path = f->no_fast_path, .coordination_service = f->coordination),
       &server));
   if (strcmp(shoal_cluster_job(c), "ps") != 0) return server;
   printf("listening on %s\n", shoal_server_target(server));

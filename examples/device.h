@@ -32,14 +32,16 @@ static inline bool read_device(const char *given, char type[16], int *number) {
   return given[n + 1] >= '0' && given[n + 1] <= '9' && !*end && v < 10000;
 }
 
-/* The end: there is no such device, but these. */
-static inline void refuse_device(const char *given, const shoal_device *list, int n) {
-  fprintf(stderr, "%s: --device=%s: there is no such device here; there is", program_name, given);
+/* The end: there is no such device, or there are not so many from it on, but these. */
+static inline void refuse_device(const char *given, int count, const shoal_device *list, int n) {
+  fprintf(stderr, "%s: --device=%s: ", program_name, given);
+  if (count > 1) fprintf(stderr, "%d devices from that one on are not here; there is", count);
+  else fprintf(stderr, "there is no such device here; there is");
   for (int i = 0; i < n; i++) {
     const char *short_name = strrchr(list[i].name, '/'); /* "/device:GPU:0" */
     fprintf(stderr, "%s %s", i ? "," : "", short_name ? short_name + strlen("/device:") : list[i].name);
   }
-  fprintf(stderr, "\n");
+  fprintf(stderr, "\n`shoal devices` says why there is no other\n");
   exit(2);
 }
 
@@ -80,7 +82,7 @@ static inline void check_device(const char *given, int count) {
     fprintf(stderr, "%s: --device=%s: %s\n", program_name, given, shoal_status_message(s));
     exit(1);
   }
-  if (!have_devices(list, n, type, number, count)) refuse_device(given, list, n);
+  if (!have_devices(list, n, type, number, count)) refuse_device(given, count, list, n);
   free(list);
   shoal_status_free(shoal_session_close(session));
   shoal_graph_free(g);
@@ -94,6 +96,11 @@ static inline void name_device(const char *given, const char *task, int i, char 
   if (given && read_device(given, type, &number))
     snprintf(out, DEVICE_NAME, "%.64s/device:%s:%d", task, type, number + i);
   else snprintf(out, DEVICE_NAME, "%.64s", task);
+}
+
+/* The same in a task of a cluster: a parameter server only serves, and may be on a host without such devices. */
+static inline void check_task_device(const shoal_cluster *cluster, const char *given, int count) {
+  if (!cluster || strcmp(shoal_cluster_job(cluster), "ps") != 0) check_device(given, count);
 }
 
 /* For programs of one process: what is built from here to shoal_pop_device is there. */

@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   int ps_tasks = shoal_cluster_tasks(cluster, "ps"), towers = shoal_cluster_tasks(cluster, "worker") * (int)copies;
-  check_device(device_given, (int)copies);
+  check_task_device(cluster, device_given, (int)copies);
   shoal_server *server = start_server(cluster, &where);
   /* The others work for the client of worker 0, until that says it is done. */
   if (!shoal_cluster_is_chief(cluster)) {

@@ -67,7 +67,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   int tasks = shoal_cluster_tasks(cluster, "worker");
-  check_device(device, 1);
+  check_task_device(cluster, device, 1);
   shoal_server *server = start_server(cluster, &where);
   /* The others work for the client of worker 0, until that says it is done. */
   if (!shoal_cluster_is_chief(cluster)) {

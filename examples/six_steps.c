@@ -250,8 +250,8 @@ int main(int argc, char **argv) {
   };
   read_flags(argc, argv, "six_steps: a job that tests itself, and stops, goes on or trains anew by a rule", flags);
 
-  check_device(device, 1);
   shoal_cluster *cluster = find_cluster(&where);
+  check_task_device(cluster, device, 1);
   need_servers(cluster);
   char here[64] = "", worker_device[DEVICE_NAME];
   int ps = 0;

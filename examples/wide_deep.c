@@ -47,7 +47,10 @@ int main(int argc, char **argv) {
   if (!model_dir && (!config || !strstr(config, "model_dir")))
     refuse("--model_dir=DIR is missing: where checkpoints, event files and exports go");
   char device_name[DEVICE_NAME];
-  check_device(device, 1);
+  shoal_cluster *cluster = NULL; /* an evaluator is in none */
+  shoal_status_free(shoal_cluster_from_config(NULL, &cluster));
+  check_task_device(cluster, device, 1);
+  shoal_cluster_free(cluster);
   name_device(device, "", 0, device_name);
   struct census_columns columns = census_columns_new();
   const int64_t hidden[] = {64, 32};

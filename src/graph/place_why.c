@@ -81,7 +81,7 @@ void place_tell_why(const struct shoal_graph *g, const struct place_options *o) 
   strmap_release(&index);
   if (all.n) qsort(all.at, all.n, sizeof *all.at, by_number);
   for (size_t i = 0; i < all.n; i++) {
-    LOGI("not on the best device: %d of %s", all.at[i].n, all.at[i].text);
+    log_write(LOG_INFO, __FILE__, __LINE__, "not on the best device: %d of %s", all.at[i].n, all.at[i].text);
     free(all.at[i].text);
   }
   vec_release(&all);

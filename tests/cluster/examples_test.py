@@ -511,6 +511,18 @@ def devices():
                                          flags=[ps, "--workers=2"])
 
 
+def card_of_the_workers():
+    """A parameter server on a host without a GPU serves workers that compute on theirs."""
+    alone = ["sh", "-c", 'case "$*" in *job_name=worker*) export SHOAL_SOFT_GPUS=1;; esac; p=$1; shift; '
+                         'exec "$p" --device=GPU "$@"', "sh"]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, *flags in (("in_graph", "--train_steps=3"), ("model_parallel", "--train_steps=3"),
+                             ("gpt", f"--data={__file__}", "--steps=2", "--layers=1", "--width=12", "--context=16"),
+                             ("dates", "--steps=2", "--layers=1"),
+                             ("wide_deep", f"--model_dir={folder}", "--train_steps=5", "--rows=2000", "--test_rows=500")):
+            launch(*alone, f"{EXAMPLES}/{name}", *flags, flags=["--ps=1", "--workers=1"], env={"SHOAL_SOFT_GPUS": "0"})
+
+
 def train_py():
     """README's TensorFlow program: its workers on parameter servers of Shoal, and as a client of servers of Shoal."""
     from cluster import Cluster
@@ -529,4 +541,4 @@ if __name__ == "__main__":
         sys.exit(0)
     sys.exit(report([(f.__doc__.split(".")[0], f) for f in (
         asynchronous, synchronous, strict, bounded, chief_and_config, existing_servers, in_graph, model_parallel,
-        supervisor, tensorflow_program, together, validation, mistakes, by_hand, late_worker, stopped, done_already, left_behind, no_room_for_events, one_folder_each, parameter_server_lost, network, devices, train_py)]))
+        supervisor, tensorflow_program, together, validation, mistakes, by_hand, late_worker, stopped, done_already, left_behind, no_room_for_events, one_folder_each, parameter_server_lost, network, devices, card_of_the_workers, train_py)]))

@@ -7,17 +7,17 @@
  * to the eight channels that tensor cores take. */
 #include "types.cuh"
 
-enum { BLOCK = 256, ROOM = 9504, CHANNELS = 4, AHEAD = 4 }; /* ROOM: numbers; AHEAD: pixels whose memory is waited for */
+enum { BLOCK = 256, ROOM = 9504, CHANNELS = 4, AHEAD = 4 }; /* ROOM: numbers; AHEAD: pixels that a thread has */
 
 struct thin_conv { /* as kernels_thin.c fills it */
   int64_t tiles;
   int32_t in[2], out[2], filter[2], stride[2], dilation[2], pad[2], ci, co;
-  int32_t rows;                             /* of the filter: places times channels */
-  int32_t lines, columns, down, across;     /* of a tile, and tiles of an image */
-  int32_t high, wide;                       /* lines staged, and numbers of each */
-  int32_t quads, groups, pixels, chunks;    /* of a block: fours of channels, groups of rows, pixels at once; and how
-                                             * many blocks have all channels */
-  int32_t packed, relu;                     /* four channels are read and written at once */
+  int32_t rows;                          /* of the filter: places times channels */
+  int32_t lines, columns, down, across;  /* of a tile, and tiles of an image */
+  int32_t high, wide;                    /* lines staged, and numbers of each */
+  int32_t quads, groups, pixels, chunks; /* of a block: fours of channels, groups of rows, pixels at once; and how many
+                                          * blocks have all channels */
+  int32_t packed, relu;                  /* four channels are read and written at once */
 };
 
 struct thin_tile {

@@ -212,6 +212,23 @@ static void convolutions_back_to_filters(void **state) {
                                            .n_in = 3,
                                            .in = {D(0, 9, 8, 3), INTS(INT32, 3, 3, 3, 5), D(0, 9, 8, 5)},
                                            .attrs = same},
+                                          /* small filters: a tile of several lines; a line in pieces; more channels
+                                           * than a warp has, and more rows than a block */
+                                          {.op = "Conv2DBackpropFilter",
+                                           .n_in = 3,
+                                           .in = {D(150, 7, 7, 16), INTS(INT32, 3, 3, 16, 32), D(150, 7, 7, 32)},
+                                           .attrs = same,
+                                           TF32},
+                                          {.op = "Conv2DBackpropFilter",
+                                           .n_in = 3,
+                                           .in = {D(1, 5, 300, 8), INTS(INT32, 3, 3, 8, 6), D(1, 5, 300, 6)},
+                                           .attrs = same,
+                                           TF32},
+                                          {.op = "Conv2DBackpropFilter",
+                                           .n_in = 3,
+                                           .in = {D(2, 9, 11, 30), INTS(INT32, 5, 4, 30, 25), D(2, 3, 4, 25)},
+                                           .attrs = valid_2,
+                                           TF32},
                                           /* thin images, as above */
                                           {.op = "Conv2DBackpropFilter",
                                            .n_in = 3,

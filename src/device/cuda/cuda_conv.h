@@ -12,11 +12,15 @@ struct cuda_folds { /* functions of fold.cu; NULL: not for this type */
 struct cuda_thins { /* functions of thin.cu; NULL: not for this type */
   CUfunction forward, back_filter, join;
 };
+struct cuda_filters { /* functions for small filters' gradients; NULL: not for this type */
+  CUfunction parts, join;
+};
 struct cuda_conv_state {
   struct conv_shapes of;
   CUfunction direct;
   struct cuda_folds folds;
   struct cuda_thins thins;
+  struct cuda_filters filters;
   bool bias, relu; /* of a result that is made whole: kernels_conv_fused.c */
 };
 
@@ -44,6 +48,11 @@ shoal_status cuda_conv_finish(struct kernel_ctx *ctx, const struct conv *c, cons
 shoal_status cuda_thins_init(struct kernel_init *ki, struct cuda_thins *out);
 /* *done: it was one over a thin image, and is queued, with bias and Relu. */
 shoal_status cuda_conv_thin(struct kernel_ctx *ctx, const struct conv *c, struct cuda_conv_tensors *t, bool *done);
+
+/* kernels_conv_filter.c */
+shoal_status cuda_filters_init(struct kernel_init *ki, struct cuda_filters *out);
+/* *done: it was a small filter's gradient, and is queued. */
+shoal_status cuda_conv_filter(struct kernel_ctx *ctx, const struct conv *c, struct cuda_conv_tensors *t, bool *done);
 
 /* kernels_fold.c */
 shoal_status cuda_folds_init(struct kernel_init *ki, struct cuda_folds *out);

@@ -1,5 +1,5 @@
-/* Convolutions on a card: products where they are (kernels_conv_product.c), our own over thin images (kernels_thin.c),
- * cuDNN's (cuda_dnn.h), else conv.cu's.
+/* Convolutions on a card: products where they are (kernels_conv_product.c), our own over thin images (kernels_thin.c)
+ * and for gradients of small filters (kernels_conv_filter.c), cuDNN's (cuda_dnn.h), else conv.cu's.
  *
  * All work is done channels last. Channels first is turned round before and after, which costs a pass over memory; so
  * there is one order to be fast in. cuDNN wants the filter's output channels first: filters are small, and turned. It
@@ -11,6 +11,7 @@ shoal_status cuda_conv_init(struct kernel_init *ki, struct cuda_conv_state *st) 
   TRY(conv_shapes_init(&st->of, ki->node));
   TRY(cuda_folds_init(ki, &st->folds));
   TRY(cuda_thins_init(ki, &st->thins));
+  TRY(cuda_filters_init(ki, &st->filters));
   return cuda_function(cuda_of(ki->device), "conv", names[st->of.kind], dtype_base(ki->kernel->out_types[0]), 0,
                        &st->direct);
 }
@@ -212,6 +213,7 @@ static shoal_status run_tensors(struct kernel_ctx *ctx, const struct conv *c, st
     TRY(cuda_conv_thin(ctx, c, t, &finished));
     done = finished;
   }
+  if (!done) TRY(cuda_conv_filter(ctx, c, t, &done));
   if (!done) TRY(run_dnn(ctx, c, t, &done));
   if (!done) TRY(run_direct(ctx, c, t));
   if (!finished) TRY(cuda_conv_finish(ctx, c, &t->result));

@@ -31,7 +31,8 @@ static bool fits(const struct conv *c) {
   int64_t rows = 1, pixels = c->batch;
   for (int d = 1; d < 3; d++) {
     if (c->filter[d] > MOST_ROWS || c->stride[d] > MOST_ROWS || c->dilation[d] > MOST_ROWS || c->pad[d] > most ||
-        c->in[d] > most / c->ci / MAX(c->in[3 - d], 1) || c->out[d] > MOST_WORK / MAX(pixels, 1))
+        c->in[d] > most / c->ci / MAX(c->in[3 - d], 1) || c->out[d] > most / c->stride[d] ||
+        c->out[d] > MOST_WORK / MAX(pixels, 1))
       return false;
     rows *= c->filter[d];
     pixels *= c->out[d];

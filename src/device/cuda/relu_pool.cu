@@ -72,8 +72,8 @@ __device__ inline void forward(const T *x, const T *bias, T *y, u8 *where, const
 
 /* All pixels of one window are written; what came in is added to the sums. */
 template <int V, class T>
-__device__ inline void back_window(const u8 *where, const T *dy, T *dx, const relu_pool_shape &s, int64_t i, int32_t channel,
-                                   typename computed<T>::type (&sum)[V]) {
+__device__ inline void back_window(const u8 *where, const T *dy, T *dx, const relu_pool_shape &s, int64_t i,
+                                   int32_t channel, typename computed<T>::type (&sum)[V]) {
   typedef pack_of<T, V> pack;
   int ox = (int)(i % s.across), oy = (int)(i / s.across % s.down);
   int top = oy * s.size[0] - s.pad[0], left = ox * s.size[1] - s.pad[1];

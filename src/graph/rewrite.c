@@ -17,6 +17,7 @@ static const struct {
     {"merge", rewrite_merge},                       /* merges nodes that compute the same */
     {"skip_unread", rewrite_skip_unread},           /* what is waited for but never read is not computed */
     {"fuse_layers", rewrite_fuse_layers},           /* layers of Transformers, and their gradients, become one node */
+    {"fuse_pool", rewrite_fuse_pool},               /* bias, Relu and max pooling, and the way back, on a card */
     {"fuse_bias", rewrite_fuse_bias},               /* product or convolution, bias and activation become one node */
     {"fuse_softmax", rewrite_fuse_softmax},         /* mask and softmax, and the way back, on a card */
     {"fuse_gelu", rewrite_fuse_gelu},               /* a product, its bias and GELU */

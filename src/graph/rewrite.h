@@ -37,6 +37,7 @@ void rewrite_fold(struct rewriting *r);
 void rewrite_merge(struct rewriting *r);
 void rewrite_skip_unread(struct rewriting *r);
 void rewrite_fuse_layers(struct rewriting *r);
+void rewrite_fuse_pool(struct rewriting *r);
 void rewrite_fuse_bias(struct rewriting *r);
 void rewrite_fuse_norm(struct rewriting *r);
 void rewrite_norm_averages(struct rewriting *r);

@@ -44,7 +44,88 @@ static void convolutions(void **state) {
       {.op = "Conv2D", .n_in = 2, .in = {D(2, 12, 9, 8), D(3, 3, 4, 16)}, .attrs = same, TF32}, /* two groups */
       {.op = "Conv2D", .n_in = 2, .in = {D(2, 3, 9, 8), D(3, 3, 3, 5)}, .attrs = first_same, TF32},
       {.op = "Conv2D", .n_in = 2, .in = {D(2, 8, 12, 8), D(3, 3, 8, 16)}, .attrs = first_same_2, TF32},
-      {.op = "Conv2D", .n_in = 2, .in = {D(0, 9, 8, 3), D(3, 3, 3, 5)}, .attrs = same}};
+      {.op = "Conv2D", .n_in = 2, .in = {D(0, 9, 8, 3), D(3, 3, 3, 5)}, .attrs = same},
+      /* thin images: digits; lines that are cut; more channels than a block makes; all rows that a filter may have */
+      {.op = "Conv2D", .n_in = 2, .in = {D(5, 28, 28, 1), D(3, 3, 1, 16)}, .attrs = same, TF32},
+      {.op = "Conv2D", .n_in = 2, .in = {D(1, 5, 3000, 2), D(3, 3, 2, 4)}, .attrs = same, TF32},
+      {.op = "Conv2D", .n_in = 2, .in = {D(2, 9, 11, 3), D(5, 4, 3, 132)}, .attrs = valid_2, TF32},
+      {.op = "Conv2D", .n_in = 2, .in = {D(2, 13, 9, 4), D(8, 8, 4, 12)}, .attrs = same, TF32}};
+  TRY_ALL(cases);
+}
+
+/* ---- with a bias, and Relu ---- */
+
+static void with_bias(shoal_builder *b, int ops) {
+  shoal_build_strings(b, "fused_ops", (const char *const[]){"BiasAdd", "Relu"}, ops);
+  shoal_build_int(b, "num_args", 1);
+  shoal_build_types(b, "TArgs", &building, 1);
+}
+static void same_bias(shoal_builder *b) {
+  same(b);
+  with_bias(b, 1);
+}
+static void same_relu(shoal_builder *b) {
+  same(b);
+  with_bias(b, 2);
+}
+static void valid_2_relu(shoal_builder *b) {
+  valid_2(b);
+  with_bias(b, 2);
+}
+static void first_same_relu(shoal_builder *b) {
+  first_same(b);
+  with_bias(b, 2);
+}
+
+static void convolutions_made_whole(void **state) {
+  static const uint32_t types = DT(FLOAT32) | DT(FLOAT64) | DT(FLOAT16);
+  static const struct gpu_case cases[] = {{.op = "_FusedConv2D",
+                                           .n_in = 3,
+                                           .in = {D(5, 28, 28, 1), D(3, 3, 1, 16), D(16)},
+                                           .attrs = same_relu,
+                                           .types = types,
+                                           TF32},
+                                          {.op = "_FusedConv2D",
+                                           .n_in = 3,
+                                           .in = {D(2, 9, 8, 3), D(3, 3, 3, 5), D(5)},
+                                           .attrs = same_bias,
+                                           .types = types,
+                                           TF32},
+                                          {.op = "_FusedConv2D",
+                                           .n_in = 3,
+                                           .in = {D(2, 9, 8, 16), D(3, 3, 16, 24), D(24)},
+                                           .attrs = same_relu,
+                                           .types = types,
+                                           TF32},
+                                          {.op = "_FusedConv2D",
+                                           .n_in = 3,
+                                           .in = {D(2, 9, 8, 6), D(1, 1, 6, 5), D(5)},
+                                           .attrs = same_bias,
+                                           .types = types,
+                                           TF32},
+                                          {.op = "_FusedConv2D",
+                                           .n_in = 3,
+                                           .in = {D(2, 12, 9, 8), D(3, 3, 8, 20), D(20)},
+                                           .attrs = valid_2_relu,
+                                           .types = types,
+                                           TF32},
+                                          {.op = "_FusedConv2D",
+                                           .n_in = 3,
+                                           .in = {D(2, 3, 9, 8), D(3, 3, 3, 5), D(5)},
+                                           .attrs = first_same_relu,
+                                           .types = types,
+                                           TF32},
+                                          {.op = "_FusedConv2D",
+                                           .n_in = 3,
+                                           .in = {D(2, 16, 9, 8), D(3, 3, 16, 8), D(8)},
+                                           .attrs = first_same_relu,
+                                           .types = types,
+                                           TF32},
+                                          {.op = "_FusedConv2D",
+                                           .n_in = 3,
+                                           .in = {D(0, 9, 8, 3), D(3, 3, 3, 5), D(5)},
+                                           .attrs = same_relu,
+                                           .types = types}};
   TRY_ALL(cases);
 }
 
@@ -130,7 +211,45 @@ static void convolutions_back_to_filters(void **state) {
                                           {.op = "Conv2DBackpropFilter",
                                            .n_in = 3,
                                            .in = {D(0, 9, 8, 3), INTS(INT32, 3, 3, 3, 5), D(0, 9, 8, 5)},
-                                           .attrs = same}};
+                                           .attrs = same},
+                                          /* small filters: a tile of several lines; a line in pieces; more channels
+                                           * than a warp has, and more rows than a block */
+                                          {.op = "Conv2DBackpropFilter",
+                                           .n_in = 3,
+                                           .in = {D(150, 7, 7, 16), INTS(INT32, 3, 3, 16, 32), D(150, 7, 7, 32)},
+                                           .attrs = same,
+                                           TF32},
+                                          {.op = "Conv2DBackpropFilter",
+                                           .n_in = 3,
+                                           .in = {D(1, 5, 300, 8), INTS(INT32, 3, 3, 8, 6), D(1, 5, 300, 6)},
+                                           .attrs = same,
+                                           TF32},
+                                          {.op = "Conv2DBackpropFilter",
+                                           .n_in = 3,
+                                           .in = {D(2, 9, 11, 30), INTS(INT32, 5, 4, 30, 25), D(2, 3, 4, 25)},
+                                           .attrs = valid_2,
+                                           TF32},
+                                          /* thin images, as above */
+                                          {.op = "Conv2DBackpropFilter",
+                                           .n_in = 3,
+                                           .in = {D(5, 28, 28, 1), INTS(INT32, 3, 3, 1, 16), D(5, 28, 28, 16)},
+                                           .attrs = same,
+                                           TF32},
+                                          {.op = "Conv2DBackpropFilter",
+                                           .n_in = 3,
+                                           .in = {D(1, 5, 3000, 2), INTS(INT32, 3, 3, 2, 4), D(1, 5, 3000, 4)},
+                                           .attrs = same,
+                                           TF32},
+                                          {.op = "Conv2DBackpropFilter",
+                                           .n_in = 3,
+                                           .in = {D(2, 9, 11, 3), INTS(INT32, 5, 4, 3, 132), D(2, 3, 4, 132)},
+                                           .attrs = valid_2,
+                                           TF32},
+                                          {.op = "Conv2DBackpropFilter",
+                                           .n_in = 3,
+                                           .in = {D(300, 5, 4, 4), INTS(INT32, 8, 8, 4, 12), D(300, 5, 4, 12)},
+                                           .attrs = same,
+                                           TF32}};
   TRY_ALL(cases);
 }
 
@@ -272,6 +391,7 @@ static void batch_norms(void **state) {
 int main(void) {
   if (!gpu_here()) return 1;
   const struct CMUnitTest tests[] = {cmocka_unit_test(convolutions),
+                                     cmocka_unit_test(convolutions_made_whole),
                                      cmocka_unit_test(convolutions_back_to_images),
                                      cmocka_unit_test(convolutions_back_to_filters),
                                      cmocka_unit_test(convolutions_of_solids),

@@ -99,6 +99,19 @@ template <class T> __device__ inline void back_filter(const T *x, T *dw, const T
   dw[row * c.co + channel] = stored<T>::of(sum);
 }
 
+/* Bias and Relu on what another way has made: V channels at once, places counted in I. */
+template <int V, class I, class T> __device__ inline void finish(T *y, const T *bias, int64_t n, int64_t co, int relu) {
+  EACH_ELEMENT(i, n / V) {
+    pack_of<T, V> v = *(pack_of<T, V> *)(y + i * V);
+    const T *with = bias + (I)i % (I)(co / V) * V;
+    for (int k = 0; k < V; k++) {
+      typename computed<T>::type sum = load(v.v[k]) + load(with[k]);
+      v.v[k] = stored<T>::of(relu && sum <= 0 ? 0 : sum);
+    }
+    *(pack_of<T, V> *)(y + i * V) = v;
+  }
+}
+
 #define DIRECT_OF(T, name)                                                                         \
   extern "C" __global__ void conv_forward_##T(const T *x, const T *w, T *y, direct_conv c) {       \
     forward(x, w, y, c);                                                                           \
@@ -108,5 +121,11 @@ template <class T> __device__ inline void back_filter(const T *x, T *dw, const T
   }                                                                                                \
   extern "C" __global__ void conv_back_filter_##T(const T *x, T *dw, const T *dy, direct_conv c) { \
     back_filter(x, dw, dy, c);                                                                     \
+  }                                                                                                \
+  extern "C" __global__ void conv_finish_##T(T *y, const T *bias, int64_t n, int64_t co, int relu) {     \
+    finish<1, int64_t>(y, bias, n, co, relu);                                                      \
+  }                                                                                                \
+  extern "C" __global__ void conv_finish_wide_##T(T *y, const T *bias, int64_t n, int64_t co, int relu) { \
+    finish<PACK_BYTES / sizeof(T), uint32_t>(y, bias, n, co, relu);                                \
   }
 FLOATING(DIRECT_OF, conv)

@@ -1,5 +1,5 @@
-/* What the ways to a convolution on a card share: kernels_conv.c has the usual one, kernels_fold.c one for images of
- * few channels. */
+/* What the ways to a convolution on a card share: kernels_conv.c has the usual one, kernels_thin.c and kernels_fold.c
+ * those for images of few channels. */
 #ifndef DEVICE_CUDA_CUDA_CONV_H
 #define DEVICE_CUDA_CUDA_CONV_H
 
@@ -9,10 +9,19 @@
 struct cuda_folds { /* functions of fold.cu; NULL: not for this type */
   CUfunction image, filter, back;
 };
+struct cuda_thins { /* functions of thin.cu; NULL: not for this type */
+  CUfunction forward, back_filter, join;
+};
+struct cuda_filters { /* functions for small filters' gradients; NULL: not for this type */
+  CUfunction parts, join;
+};
 struct cuda_conv_state {
   struct conv_shapes of;
   CUfunction direct;
   struct cuda_folds folds;
+  struct cuda_thins thins;
+  struct cuda_filters filters;
+  bool bias, relu; /* of a result that is made whole: kernels_conv_fused.c */
 };
 
 /* The three tensors of a convolution, channels last; one of them is written. */
@@ -27,6 +36,23 @@ shoal_status cuda_conv_ask(struct kernel_ctx *ctx, const struct cuda_conv *k, bo
 /* cuda_dnn_run on these, with so much memory besides. */
 shoal_status cuda_conv_queue(struct kernel_ctx *ctx, const struct cuda_conv *k, const struct tensor *image,
                              const struct tensor *filter, const struct tensor *result, size_t workspace);
+
+/* kernels_conv.c: of any of its ops, into its first output. */
+shoal_status cuda_conv_init(struct kernel_init *ki, struct cuda_conv_state *st);
+shoal_status cuda_conv_run(struct kernel_ctx *ctx);
+
+/* kernels_conv_fused.c: bias and Relu, where they are asked for, on what a convolution has made, channels last. */
+shoal_status cuda_conv_finish(struct kernel_ctx *ctx, const struct conv *c, const struct tensor *result);
+
+/* kernels_thin.c */
+shoal_status cuda_thins_init(struct kernel_init *ki, struct cuda_thins *out);
+/* *done: it was one over a thin image, and is queued, with bias and Relu. */
+shoal_status cuda_conv_thin(struct kernel_ctx *ctx, const struct conv *c, struct cuda_conv_tensors *t, bool *done);
+
+/* kernels_conv_filter.c */
+shoal_status cuda_filters_init(struct kernel_init *ki, struct cuda_filters *out);
+/* *done: it was a small filter's gradient, and is queued. */
+shoal_status cuda_conv_filter(struct kernel_ctx *ctx, const struct conv *c, struct cuda_conv_tensors *t, bool *done);
 
 /* kernels_fold.c */
 shoal_status cuda_folds_init(struct kernel_init *ki, struct cuda_folds *out);

@@ -1,18 +1,22 @@
-/* Convolutions on a card: products where they are (kernels_conv_product.c), cuDNN's (cuda_dnn.h), else conv.cu's.
+/* Convolutions on a card: products where they are (kernels_conv_product.c), our own over thin images (kernels_thin.c)
+ * and for gradients of small filters (kernels_conv_filter.c), cuDNN's (cuda_dnn.h), else conv.cu's.
  *
  * All work is done channels last. Channels first is turned round before and after, which costs a pass over memory; so
  * there is one order to be fast in. cuDNN wants the filter's output channels first: filters are small, and turned. It
  * pads both ends alike; where an image needs more at its end (SAME with strides) it is copied into a padded one. */
 #include "device/cuda/cuda_conv.h"
 
-static shoal_status conv_init(struct kernel_init *ki, void *state) {
+shoal_status cuda_conv_init(struct kernel_init *ki, struct cuda_conv_state *st) {
   static const char *const names[] = {"conv_forward", "conv_back_input", "conv_back_filter"};
-  struct cuda_conv_state *st = state;
   TRY(conv_shapes_init(&st->of, ki->node));
   TRY(cuda_folds_init(ki, &st->folds));
+  TRY(cuda_thins_init(ki, &st->thins));
+  TRY(cuda_filters_init(ki, &st->filters));
   return cuda_function(cuda_of(ki->device), "conv", names[st->of.kind], dtype_base(ki->kernel->out_types[0]), 0,
                        &st->direct);
 }
+
+static shoal_status conv_init(struct kernel_init *ki, void *state) { return cuda_conv_init(ki, state); }
 
 static void tensors_release(struct cuda_conv_tensors *t) {
   tensor_release(&t->image);
@@ -200,27 +204,37 @@ static shoal_status run_tensors(struct kernel_ctx *ctx, const struct conv *c, st
   const struct cuda_conv_state *st = ctx->state;
   enum conv_kind kind = st->of.kind;
   const struct tensor *out = &ctx->out[0];
-  bool done = false;
+  bool done = false, finished = false;
   TRY(channels_last(ctx, kind == CONV_BACK_INPUT ? out : ctx_in(ctx, 0), &t->image));
   tensor_ref(&t->filter, kind == CONV_BACK_FILTER ? out : ctx_in(ctx, 1));
   TRY(channels_last(ctx, kind == CONV_FORWARD ? out : ctx_in(ctx, 2), &t->result));
   TRY(cuda_conv_by_product(ctx, c, t, &done));
+  if (!done) {
+    TRY(cuda_conv_thin(ctx, c, t, &finished));
+    done = finished;
+  }
+  if (!done) TRY(cuda_conv_filter(ctx, c, t, &done));
   if (!done) TRY(run_dnn(ctx, c, t, &done));
   if (!done) TRY(run_direct(ctx, c, t));
+  if (!finished) TRY(cuda_conv_finish(ctx, c, &t->result));
   return channels_back(ctx, kind == CONV_FORWARD ? &t->result : &t->image);
 }
 
 /* Nothing summed is zeros. */
 static bool sums_nothing(struct kernel_ctx *ctx, const struct conv *c) {
-  struct device *d = ctx->kernel->device;
-  if (ctx->out[0].n && c->batch && c->ci && c->co && c->filter[0] * c->filter[1] * c->filter[2] > 0 &&
-      c->out[0] * c->out[1] * c->out[2] > 0)
-    return false;
-  d->type->ops->zero(d, &ctx->out[0]);
-  return true;
+  return !ctx->out[0].n || !c->batch || !c->ci || !c->co || c->filter[0] * c->filter[1] * c->filter[2] <= 0 ||
+         c->out[0] * c->out[1] * c->out[2] <= 0;
 }
 
-static shoal_status conv_run(struct kernel_ctx *ctx) {
+static shoal_status make_zeros(struct kernel_ctx *ctx) {
+  const struct cuda_conv_state *st = ctx->state;
+  struct device *d = ctx->kernel->device;
+  if (st->bias && ctx->out[0].n) return UNIMPLEMENTED("a convolution of nothing with a bias, on a card");
+  d->type->ops->zero(d, &ctx->out[0]);
+  return NULL;
+}
+
+shoal_status cuda_conv_run(struct kernel_ctx *ctx) {
   const struct cuda_conv_state *st = ctx->state;
   struct shape image, filter, result;
   struct conv c;
@@ -228,7 +242,7 @@ static shoal_status conv_run(struct kernel_ctx *ctx) {
   TRY(conv_shapes_find(ctx, &st->of, &image, &filter, &c));
   result = window_shape(&st->of.w, c.batch, c.out, c.co);
   TRY(ctx_out(ctx, 0, st->of.kind == CONV_FORWARD ? &result : st->of.kind == CONV_BACK_INPUT ? &image : &filter, &out));
-  if (sums_nothing(ctx, &c)) return NULL;
+  if (sums_nothing(ctx, &c)) return make_zeros(ctx);
   struct cuda_conv_tensors t = {{0}};
   shoal_status s = run_tensors(ctx, &c, &t);
   tensors_release(&t);
@@ -241,7 +255,7 @@ static shoal_status conv_run(struct kernel_ctx *ctx) {
                                           .types = CUDA_FLOATING,                       \
                                           .state_size = sizeof(struct cuda_conv_state), \
                                           .init = conv_init,                            \
-                                          .run = conv_run,                              \
+                                          .run = cuda_conv_run,                         \
                                           .host_in = host},                             \
                                          {0}};
 KERNEL(plain, 0)

@@ -2,12 +2,12 @@
 
   python bench/far_allreduce.py [--build build] [--sizes 1M 64M] [--algorithm direct] [--rounds 5] [--before BUILD]
 
-The servers are on hosts of their own: network namespaces with a virtual cable between them, which needs root. An
-all-reduce of N bytes of two ranks by halves sends N bytes each way. Plain TCP is two processes that send N bytes each
-way at once, from N bytes of memory to N bytes of memory, in calls as large as they can be: over the same cable, and
-over the loopback of one host. Sides take turns, round by round; of each the best and the median of all its calls is
-printed, and for how much of loopback's speed an all-reduce goes, by best calls and by medians. --before: the servers of
-another build take turns too.
+The servers are on hosts of their own: network namespaces with a virtual cable between them, which needs root, and half
+of the cores each. An all-reduce of N bytes of two ranks by halves sends N bytes each way. Plain TCP is two processes
+that send N bytes each way at once, from N bytes of memory to N bytes of memory, in calls as large as they can be: over
+the same cable, and over the loopback of one host; "dropped" is what loopback does where nothing is kept of what comes.
+Sides take turns, round by round. Of each the best call of all is printed, the median of its rounds' medians and their
+range, and how fast it is beside loopback, by best calls and by medians. --before: another build takes turns too.
 """
 import argparse
 import contextlib
@@ -19,11 +19,11 @@ import subprocess
 import sys
 import time
 
-CALLS, PORT = 9, 2222
+CALLS, PORT, PLAIN = 9, 2222, ("tcp", "dropped", "loopback")
 PEER = """
 import socket, sys, threading, time
-rank, host, port, size, calls = int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
-give, take = bytearray(b"x" * size), bytearray(size)
+rank, host, port, size, calls, room = int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
+give, take = bytearray(b"x" * size), bytearray(room)
 if rank:
     s = socket.create_server((host, port)).accept()[0]
 else:
@@ -40,7 +40,9 @@ for call in range(-3, calls):
     began = time.perf_counter()
     sender = threading.Thread(target=s.sendall, args=(give,))
     sender.start()
-    assert s.recv_into(take, size, socket.MSG_WAITALL) == size
+    for at in range(0, size, room):
+        n = min(room, size - at)
+        assert s.recv_into(take, n, socket.MSG_WAITALL) == n
     sender.join()
     if rank == 0 and call >= 0:
         print(time.perf_counter() - began)
@@ -53,6 +55,9 @@ class Hosts:
     def __init__(self):
         self.names = [f"shoal{os.getpid()}-{i}" for i in range(2)]
         self.addresses = [f"10.97.0.{i + 1}" for i in range(2)]
+        cores = sorted(os.sched_getaffinity(0))
+        half = len(cores) // 2
+        self.cores = [cores[:half], cores[half:]] if half else [cores, cores]
 
     def __enter__(self):
         for name in self.names:
@@ -74,16 +79,20 @@ class Hosts:
     def ip(*args):
         subprocess.run(["ip", *args], check=True, capture_output=True, text=True)
 
-    def on(self, host, *command):
-        return ["ip", "netns", "exec", self.names[host], *command]
+    def on(self, cores, *command, host=None):
+        """On a host's share of the cores, and, but where another is said, in its network."""
+        network = self.names[cores if host is None else host]
+        own = ",".join(map(str, self.cores[cores]))
+        return ["taskset", "-c", own, "ip", "netns", "exec", network, *command]
 
 
-def plain(hosts, size, over_loopback):
-    host = "127.0.0.1" if over_loopback else hosts.addresses[1]
+def plain(hosts, size, how):
+    """how: tcp, over the cable; loopback; dropped: what comes over loopback is written over itself."""
+    over = "127.0.0.1" if how != "tcp" else hosts.addresses[1]
     peer = [sys.executable, "-c", PEER]
-    rest = [host, str(PORT - 1), str(size), str(CALLS)]
+    rest = [over, str(PORT - 1), str(size), str(CALLS), str(128 << 10 if how == "dropped" else size)]
     other = subprocess.Popen(hosts.on(1, *peer, "1", *rest))
-    out = subprocess.run(hosts.on(1 if over_loopback else 0, *peer, "0", *rest), stdout=subprocess.PIPE, text=True,
+    out = subprocess.run(hosts.on(0, *peer, "0", *rest, host=0 if how == "tcp" else 1), stdout=subprocess.PIPE, text=True,
                          check=True).stdout
     other.wait(timeout=60)
     return [float(t) for t in out.split()]
@@ -114,14 +123,14 @@ def reduced(hosts, build, cluster, size, algorithm):
 
 
 def measure(args, hosts, clusters, size):
-    took = {name: ([], []) for name in [*clusters, "tcp", "loopback"]}
+    took = {name: ([], []) for name in [*clusters, *PLAIN]}
     for _ in range(args.rounds):
         for name, (build, cluster) in clusters.items():
             best, median = reduced(hosts, build, cluster, size, args.algorithm)
             took[name][0].append(best)
             took[name][1].append(median)
-        for name in ("tcp", "loopback"):
-            calls = plain(hosts, size, name == "loopback")
+        for name in PLAIN:
+            calls = plain(hosts, size, name)
             took[name][0].append(min(calls))
             took[name][1].append(statistics.median(calls))
     best, median = [{name: of(t[i]) for name, t in took.items()} for i, of in ((0, min), (1, statistics.median))]

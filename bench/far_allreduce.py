@@ -162,7 +162,7 @@ def main():
         clusters = {name: (build, stack.enter_context(servers(hosts, build, PORT + i)))
                     for i, (name, build) in enumerate(builds.items())}
         time.sleep(0.5)
-        print(f"{'bytes':>12}{'side':>12}{'best':>15}{'median':>15}{'rounds':>20}   of loopback: best, median")
+        print(f"{'bytes':>12}{'side':>12}{'best':>15}{'median':>15}{'rounds':>20}  of loopback: best, median")
         for size in args.sizes:
             measure(args, hosts, clusters, size)
 

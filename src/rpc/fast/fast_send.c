@@ -200,7 +200,7 @@ static bool add_frame(struct fast_conn *c, const struct fast_frame *f, const voi
     c->last->data = data;
     c->last->size = f->size;
     c->referred += f->size;
-    if (f->size >= LARGE) fast_tune_sending(c->watch.fd);
+    if (c->tuned != (f->size >= LARGE)) fast_tune_sending(c->watch.fd, c->tuned = !c->tuned);
   }
   return true;
 }

@@ -313,7 +313,7 @@ static void on_ready(struct rpc_watch *w, uint32_t events) {
 
 void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int fd, const uint8_t *secret,
                      struct rpc_address *from) {
-  fast_tune_sending(fd);
+  fast_tune_sending(fd, false);
   rpc_loop_hold();
   c->ops = ops;
   ref_init(&c->refs, 2);

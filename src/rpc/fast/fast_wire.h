@@ -110,6 +110,7 @@ struct fast_conn {
   size_t referred;               /* lock: bytes of bodies that wait, by reference */
   bool watched;                  /* lock: the loop has it */
   bool armed;                    /* lock: the leader goes on when there is room */
+  bool tuned;                    /* lock: the socket is as large bodies have it */
 };
 
 /* Takes over fd. from: whose share it lives on, a reference that is taken over; such a peer must send the secret first.

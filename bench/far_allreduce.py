@@ -92,8 +92,8 @@ def plain(hosts, size, how):
     peer = [sys.executable, "-c", PEER]
     rest = [over, str(PORT - 1), str(size), str(CALLS), str(128 << 10 if how == "dropped" else size)]
     other = subprocess.Popen(hosts.on(1, *peer, "1", *rest))
-    out = subprocess.run(hosts.on(0, *peer, "0", *rest, host=0 if how == "tcp" else 1), stdout=subprocess.PIPE, text=True,
-                         check=True).stdout
+    command = hosts.on(0, *peer, "0", *rest, host=0 if how == "tcp" else 1)
+    out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     other.wait(timeout=60)
     return [float(t) for t in out.split()]
 

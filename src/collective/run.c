@@ -60,11 +60,19 @@ static void message_done(struct collective_transfer *t, shoal_status s) {
 }
 
 static void merge_piece(struct collective_transfer *t, const void *piece, size_t at, size_t bytes) {
+  enum { CACHED = 64 << 10 };
   struct run_message *m = (struct run_message *)t;
   const struct collective_arithmetic *a = m->run->arithmetic;
-  int64_t n = (int64_t)(bytes / m->run->element);
-  a->merge(a, (char *)t->data + at, m->onto + at, piece, n);
-  if (m->finishes && a->final) a->final(a, (char *)t->data + at, m->run->members, n);
+  bool finishes = m->finishes && a->final;
+  size_t element = m->run->element, most = finishes ? MAX(CACHED / element, (size_t)1) * element : bytes;
+  for (const char *from = piece, *end = from + bytes; from < end;) {
+    size_t here = MIN(most, (size_t)(end - from));
+    char *sum = (char *)t->data + at;
+    a->merge(a, sum, m->onto + at, from, (int64_t)(here / element));
+    if (finishes) a->final(a, sum, m->run->members, (int64_t)(here / element));
+    from += here;
+    at += here;
+  }
 }
 
 /* Whether the step after s only finishes what s merges. */

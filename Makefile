@@ -84,6 +84,7 @@ bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in
 	@tools/python.sh bench/training.py --build $(BUILD)
 	@SHOAL_BUILD=$(BUILD) tools/python.sh bench/serving.py
 	@tools/python.sh bench/allreduce.py --build $(BUILD)
+	@tools/python.sh bench/far_allreduce.py --build $(BUILD)
 	@tools/python.sh bench/datasets.py --build $(BUILD)
 	@tools/python.sh bench/input_wait.py --build $(BUILD)
 	@tools/python.sh bench/gpt_cpu.py --build $(BUILD)

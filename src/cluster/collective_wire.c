@@ -6,12 +6,15 @@
  * when whoever received it lets go. One that is given up leaves it behind: it goes with the step, and the memory with
  * it.
  *
- * Merges of large pieces run on the step's own pool: messages arrive on threads of the network. */
+ * Between hosts the bytes of a large message go where they are wanted as they come (struct fast_sink), merged part by
+ * part by the thread that reads them. Those that come whole, in memory of their own, are merged on the step's own pool:
+ * they arrive on threads of the network. So does what follows a large message in the program, which may take long. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/denormals.h"
 #include "cluster/collectives.h"
 #include "cluster/request_ids.h"
 #include "cluster/worker.h"
@@ -110,6 +113,7 @@ static void wire_send(struct collective_transport *t, const struct collective_id
 /* ---- receiving ---- */
 
 struct received {
+  struct fast_sink sink; /* first */
   struct collective_transfer *transfer;
   struct collective_wire *wire;
   struct tensor value;
@@ -146,8 +150,19 @@ static void put(struct collective_transfer *x, const void *data, size_t at, size
   else x->take(x, data, at, bytes);
 }
 
+static void take_part(struct fast_sink *s, const void *part, size_t at, size_t bytes) {
+  struct collective_transfer *x = ((struct received *)s)->transfer;
+  uint64_t control = denormals_flush(); /* as kernels do, and pools */
+  x->take(x, part, at, bytes);
+  denormals_restore(control);
+}
+
 static void take_value(void *arg) {
   struct received *r = arg;
+  if (r->sink.filled) {
+    end(r, NULL);
+    return;
+  }
   put(r->transfer, r->value.data, 0, r->transfer->bytes);
   tensor_release(&r->value);
   end(r, NULL);
@@ -161,6 +176,7 @@ static bool is_message(const struct tensor *value) {
 static void value_came(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
   struct received *r = arg;
   size_t bytes = s || is_dead || !tensor_valid(value) ? 0 : tensor_bytes(value);
+  if (r->sink.filled) bytes = r->sink.bytes;
   if (!s && !is_message(value))
     s = INVALID("%s sends a value that is no message of a collective",
                 r->wire->group->places[r->transfer->peer].device);
@@ -255,6 +271,13 @@ static void ask_for_buffer(struct received *r, const struct collective_id *id) {
   free(name);
 }
 
+static void recv_poured(struct received *r, const char *key) {
+  struct collective_wire *w = r->wire;
+  struct collective_transfer *x = r->transfer;
+  r->sink = (struct fast_sink){.bytes = x->bytes, .to = x->data, .take = x->take ? take_part : NULL};
+  step_rendezvous_recv_poured(w->rendezvous, key, &r->sink, w->cancel, value_came, r);
+}
+
 static void wire_recv(struct collective_transport *t, const struct collective_id *id, struct collective_transfer *x) {
   struct collective_wire *w = (struct collective_wire *)t;
   struct received *r = mem_zalloc(1, sizeof *r);
@@ -268,6 +291,7 @@ static void wire_recv(struct collective_transport *t, const struct collective_id
   }
   char *key = key_of(w, id, x->peer, w->rank, x->label);
   if (!fetched) step_rendezvous_recv_local(w->rendezvous, key, w->cancel, value_came, r);
+  else if (x->bytes > LARGE) recv_poured(r, key);
   else rendezvous_recv(w->rendezvous, key, rendezvous_hash(key), w->cancel, value_came, r);
   free(key);
 }

@@ -50,6 +50,7 @@ struct peer_call {
   rpc_done done;
   fast_done fetched;           /* of peer_fetch */
   struct device *to;           /* of peer_fetch: whom it is for; NULL: the host */
+  struct fast_sink *sink;      /* of peer_fetch: where its bytes go; NULL: into a tensor */
   struct tensor room;          /* of peer_fetch: where the value is being read to */
   struct peer_call *elsewhere; /* peer's lock: the next that waits for the fast path */
   void *arg;
@@ -390,6 +391,14 @@ static void on_fast(void *arg, shoal_status s, struct tensor *value, bool is_dea
   call_over(c);
 }
 
+/* Call with the peer's lock held; false: there is no fast path, or it is broken. */
+static bool fetch_fast(struct peer_call *c, const char *key) {
+  struct fast_client *fast = c->peer->fast;
+  if (!fast) return false;
+  if (c->sink) return fast_ask_poured(fast, c->step, key, c->sink, on_fast, c, &c->fast);
+  return fast_ask_into(fast, c->step, key, c->to, on_fast, c, &c->fast);
+}
+
 /* The value does not fit in a gRPC message: by the fast path, or not at all. The call goes on there, or ends. */
 static void ask_elsewhere(struct peer_call *c) {
   struct peer *p = c->peer;
@@ -400,8 +409,7 @@ static void ask_elsewhere(struct peer_call *c) {
     c->elsewhere = p->oversize;
     p->oversize = c;
   }
-  bool asked =
-      !waits && !c->cancelled && p->fast && fast_ask_into(p->fast, c->step, c->what, c->to, on_fast, c, &c->fast);
+  bool asked = !waits && !c->cancelled && fetch_fast(c, c->what);
   if (c->cancelled) s = STATUS(SHOAL_CANCELLED, "the step that waited for this value has ended");
   pthread_mutex_unlock(&p->lock);
   if (waits || asked) return;
@@ -441,7 +449,7 @@ static void on_recv(void *arg, shoal_status s, struct rpc_body *body) {
   call_over(c);
 }
 
-void peer_fetch(struct peer *p, int64_t step, const char *key, struct device *to,
+void peer_fetch(struct peer *p, int64_t step, const char *key, struct device *to, struct fast_sink *sink,
                 void (*done)(void *arg, shoal_status s, struct tensor *value, bool is_dead), void *arg,
                 struct peer_call **handle) {
   keep_watch(p->set);
@@ -449,9 +457,10 @@ void peer_fetch(struct peer *p, int64_t step, const char *key, struct device *to
   struct peer_call *c = call_new(p, "/tensorflow.WorkerService/RecvTensor", step, key, arg, handle);
   c->fetched = done;
   c->to = to;
+  c->sink = sink;
   c->room = tensor_none();
   struct fast_client *gone = NULL;
-  bool asked = p->fast && fast_ask_into(p->fast, step, key, to, on_fast, c, &c->fast);
+  bool asked = fetch_fast(c, key);
   if (!asked) {
     gone = p->fast; /* broken: perhaps the peer was restarted, and offers another */
     p->fast = NULL;

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "rpc/channel.h"
+#include "rpc/fast/fast.h"
 #include "tensor/tensor.h"
 
 struct peers; /* of one server or client */
@@ -62,9 +63,10 @@ enum peer_flags {
 bool peer_start(struct peer *p, const char *method, struct rpc_message *request, int64_t deadline, unsigned flags,
                 int64_t step, const char *what, rpc_done done, void *arg, struct peer_call **handle);
 /* Fetches a tensor of a step: by the fast path when there is one, else by RecvTensor. to: the device it is for, in
- * whose memory it may be then; NULL: it is in the host's. done gets the value (owned by the callee) or an error that
- * names the peer; it may be called by peer_cancel, on the canceller's thread. */
-void peer_fetch(struct peer *p, int64_t step, const char *key, struct device *to,
+ * whose memory it may be then; NULL: it is in the host's. sink (optional): where its bytes may go (fast.h). done gets
+ * the value (owned by the callee) or an error that names the peer; it may be called by peer_cancel, on the canceller's
+ * thread. */
+void peer_fetch(struct peer *p, int64_t step, const char *key, struct device *to, struct fast_sink *sink,
                 void (*done)(void *arg, shoal_status s, struct tensor *value, bool is_dead), void *arg,
                 struct peer_call **handle);
 void peer_cancel(struct peer_call *c, shoal_status why);

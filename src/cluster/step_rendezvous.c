@@ -68,6 +68,7 @@ struct fetch {
   struct cancellable call;
   rendezvous_done done;
   void *arg;
+  struct fast_sink *sink; /* NULL: it comes as a tensor */
   int64_t started_wall;
   char *key;
 };
@@ -84,7 +85,7 @@ static void record(struct fetch *f, const struct tensor *value) {
   shoal_status s = rendezvous_key_parse(f->key, &k);
   shoal_status_free(s);
   if (s) return;
-  size_t bytes = tensor_valid(value) ? tensor_bytes(value) : 0;
+  size_t bytes = tensor_valid(value) ? tensor_bytes(value) : f->sink && f->sink->filled ? f->sink->bytes : 0;
   char *device = mem_strndup(k.dst, k.dst_n);
   char *label = mem_printf("[%.1fKB] %.*s from %.*s to %.*s", (double)bytes / 1024, (int)k.edge_n, k.edge, (int)k.src_n,
                            k.src, (int)k.dst_n, k.dst);
@@ -102,13 +103,14 @@ static void fetch_done(void *arg, shoal_status s, struct tensor *value, bool is_
   fetch_free(f);
 }
 
-static void fetch_start(struct entry *e, struct peer *peer, const char *key, struct device *to, struct cancel *cancel,
-                        rendezvous_done done, void *arg) {
+static void fetch_start(struct entry *e, struct peer *peer, const char *key, struct device *to, struct fast_sink *sink,
+                        struct cancel *cancel, rendezvous_done done, void *arg) {
   struct fetch *f = block_zalloc(sizeof *f);
   f->step = e;
   rendezvous_ref(&e->head);
   f->done = done;
   f->arg = arg;
+  f->sink = sink;
   if (e->stats) {
     f->key = mem_strdup(key);
     f->started_wall = wall_nanos();
@@ -119,7 +121,7 @@ static void fetch_start(struct entry *e, struct peer *peer, const char *key, str
     fetch_free(f);
     return;
   }
-  peer_fetch(peer, e->id, key, to, fetch_done, f, &f->call.call);
+  peer_fetch(peer, e->id, key, to, sink, fetch_done, f, &f->call.call);
   cancellable_begun(&f->call);
 }
 
@@ -195,9 +197,8 @@ static size_t task_length(const char *key) {
   return last && !strncmp(last, part, sizeof part - 1) ? (size_t)(last - key) : 0;
 }
 
-static void step_recv_into(struct rendezvous *r, const char *key, uint64_t hash, struct device *to,
-                           struct cancel *cancel, rendezvous_done done, void *arg) {
-  struct entry *e = (struct entry *)r;
+static void receive(struct entry *e, const char *key, uint64_t hash, struct device *to, struct fast_sink *sink,
+                    struct cancel *cancel, rendezvous_done done, void *arg) {
   const struct step_names *names = e->names;
   size_t n = task_length(key);
   if (!names || (n == strlen(names->task) && !memcmp(key, names->task, n))) {
@@ -206,7 +207,7 @@ static void step_recv_into(struct rendezvous *r, const char *key, uint64_t hash,
   }
   struct peer *peer = n ? names->find(names->arg, key, n) : NULL; /* the session's, which runs */
   if (peer) {
-    fetch_start(e, peer, key, to, cancel, done, arg);
+    fetch_start(e, peer, key, to, sink, cancel, done, arg);
     return;
   }
   struct tensor none = tensor_none();
@@ -219,9 +220,19 @@ static void step_recv_into(struct rendezvous *r, const char *key, uint64_t hash,
       &none, false);
 }
 
+static void step_recv_into(struct rendezvous *r, const char *key, uint64_t hash, struct device *to,
+                           struct cancel *cancel, rendezvous_done done, void *arg) {
+  receive((struct entry *)r, key, hash, to, NULL, cancel, done, arg);
+}
+
 static void step_recv(struct rendezvous *r, const char *key, uint64_t hash, struct cancel *cancel, rendezvous_done done,
                       void *arg) {
-  step_recv_into(r, key, hash, NULL, cancel, done, arg);
+  receive((struct entry *)r, key, hash, NULL, NULL, cancel, done, arg);
+}
+
+void step_rendezvous_recv_poured(struct rendezvous *r, const char *key, struct fast_sink *sink, struct cancel *cancel,
+                                 rendezvous_done done, void *arg) {
+  receive((struct entry *)r, key, rendezvous_hash(key), NULL, sink, cancel, done, arg);
 }
 
 static void step_abort(struct rendezvous *r, shoal_status why) {

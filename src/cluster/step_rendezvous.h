@@ -43,6 +43,9 @@ void step_rendezvous_unbind(struct rendezvous *r);
 /* A value made on this task, whoever makes it (client feeds, RecvTensor). */
 void step_rendezvous_recv_local(struct rendezvous *r, const char *key, struct cancel *cancel, rendezvous_done done,
                                 void *arg);
+/* A value whose bytes may go into a sink as they come (fast.h), where it is fetched. */
+void step_rendezvous_recv_poured(struct rendezvous *r, const char *key, struct fast_sink *sink, struct cancel *cancel,
+                                 rendezvous_done done, void *arg);
 /* What others keep with a step, and goes with it. */
 struct step_guest {
   struct step_guest *next;

@@ -2,6 +2,8 @@
  * and goes, and the thread that is there sees it before it leaves. Merges of large pieces are done by whoever is there,
  * a thread of the transport's mostly: transports see to it that this is not one that others wait for.
  *
+ * Where a sum is whole once a message is merged, each piece of it is finished while the cache has it.
+ *
  * After the first error no step is begun, the transport is told to abandon what is under way, and the run ends when all
  * of that has ended: until then it may write to memory that is not its own. */
 #include "collective/run.h"
@@ -16,6 +18,7 @@ struct run_message {
   struct collective_run *run;
   bool open;        /* run's lock */
   const char *onto; /* of a receive that merges: what it is merged with */
+  bool finishes;    /* and then the sum is whole */
 };
 
 static char *address(const struct collective_run *r, struct schedule_span s) {
@@ -57,9 +60,26 @@ static void message_done(struct collective_transfer *t, shoal_status s) {
 }
 
 static void merge_piece(struct collective_transfer *t, const void *piece, size_t at, size_t bytes) {
+  enum { CACHED = 64 << 10 };
   struct run_message *m = (struct run_message *)t;
   const struct collective_arithmetic *a = m->run->arithmetic;
-  a->merge(a, (char *)t->data + at, m->onto + at, piece, (int64_t)(bytes / m->run->element));
+  bool finishes = m->finishes && a->final;
+  size_t element = m->run->element, most = finishes ? MAX(CACHED / element, (size_t)1) * element : bytes;
+  for (const char *from = piece, *end = from + bytes; from < end;) {
+    size_t here = MIN(most, (size_t)(end - from));
+    char *sum = (char *)t->data + at;
+    a->merge(a, sum, m->onto + at, from, (int64_t)(here / element));
+    if (finishes) a->final(a, sum, m->run->members, (int64_t)(here / element));
+    from += here;
+    at += here;
+  }
+}
+
+/* Whether the step after s only finishes what s merges. */
+static bool is_finished_next(const struct collective_run *r, const struct schedule_step *s) {
+  const struct schedule_step *next = s + 1;
+  return next < r->program->steps + r->program->n && next->verb == STEP_FINISH && next->a.buffer == s->a.buffer &&
+         next->a.at == s->a.at && next->a.n == s->a.n;
 }
 
 static void begin_message(struct collective_run *r, const struct schedule_step *s) {
@@ -74,6 +94,7 @@ static void begin_message(struct collective_run *r, const struct schedule_step *
   if (s->verb == STEP_RECV_MERGE) {
     m->onto = address(r, s->b);
     m->transfer.take = merge_piece;
+    m->finishes = is_finished_next(r, s);
   }
   pthread_mutex_lock(&r->lock);
   m->open = true;
@@ -130,7 +151,7 @@ static void advance(struct collective_run *r) {
     pthread_mutex_unlock(&r->lock);
     perform(r, s);
     pthread_mutex_lock(&r->lock);
-    r->at++;
+    r->at += r->messages[r->at].finishes ? 2 : 1;
   }
   r->busy = false;
   pthread_mutex_unlock(&r->lock);

@@ -99,6 +99,21 @@ bool fast_ask(struct fast_client *c, int64_t step, const char *key, fast_done do
 /* The same for the memory of a device, which outlives the client: the value may be in it, or the host's. */
 bool fast_ask_into(struct fast_client *c, int64_t step, const char *key, struct device *to, fast_done done, void *arg,
                    struct fast_call **handle);
+/* Where the bytes of a value go as they come, in place of a tensor made for them. It is the asker's, and is used until
+ * done is called. */
+enum { FAST_GRAIN = 64 };
+struct fast_sink {
+  size_t
+      bytes; /* a value that has not as many of type uint8, or comes in another way, comes as a tensor all the same */
+  void *to;  /* they are written there */
+  /* (optional) Is given them instead, in order, from memory that any type may lie in, and but for the last in multiples
+   * of FAST_GRAIN: by the thread that leads the network, some 100 KB at a time. */
+  void (*take)(struct fast_sink *s, const void *piece, size_t at, size_t n);
+  bool filled; /* set before done is called: all of them have come, and there is no tensor */
+};
+/* Asks for a value that is to go into a sink. */
+bool fast_ask_poured(struct fast_client *c, int64_t step, const char *key, struct fast_sink *sink, fast_done done,
+                     void *arg, struct fast_call **handle);
 /* The same for a call of at most FAST_MAX_HEAD bytes; the value is the answer's bytes. */
 bool fast_call(struct fast_client *c, const void *data, size_t n, int64_t deadline, fast_done done, void *arg,
                struct fast_call **handle);

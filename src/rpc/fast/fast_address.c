@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -82,6 +82,20 @@ void fast_tune_tcp(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence, sizeof silence);
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
+/* What has been written and not been read stays in the nearer caches if it is little: 64 MB both ways at once between
+ * two processes of one host took 34 ms with 128 KB (of which the system makes 256), 44 with 256 KB, 59 with 1 MB. (A
+ * body that is not much more than that is better written at once.) What a line of 100 Gb/s carries in a round trip must
+ * have room; where one takes so long that this is more than the most, it is as it always was. */
+void fast_tune_sending(int fd, bool large) {
+  enum { LEAST = 256 << 10, MOST = 1 << 20, BYTES_PER_US = 12500 };
+  struct tcp_info info = {0};
+  socklen_t n = sizeof info;
+  bool known = large && !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) &&
+               n >= offsetof(struct tcp_info, tcpi_min_rtt) + sizeof info.tcpi_min_rtt && info.tcpi_min_rtt < MOST;
+  int size = known ? MAX(MIN((int)info.tcpi_min_rtt, MOST / BYTES_PER_US) * BYTES_PER_US, LEAST) : MOST;
+  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
 }
 
 int fast_bind_tcp(const char *host, int *port) {

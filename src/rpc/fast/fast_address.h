@@ -20,5 +20,7 @@ bool fast_same_user(int fd);
 long fast_peer_process(int fd);
 /* What a TCP connection needs: no delay, and an end when the other side does not acknowledge. */
 void fast_tune_tcp(int fd);
+/* How much may have been written and not been read, of any socket. large: less, where the way is short. */
+void fast_tune_sending(int fd, bool large);
 
 #endif

@@ -34,7 +34,8 @@ struct fast_call {
   uint64_t id;
   fast_done done;
   void *arg;
-  struct device *to; /* into whose memory it was asked for, by a window; NULL: it comes to the host's */
+  struct device *to;      /* into whose memory it was asked for, by a window; NULL: it comes to the host's */
+  struct fast_sink *sink; /* where its bytes are to go; NULL: into a tensor */
   /* the answer, once it is there */
   struct fast_frame frame;
   struct shape shape;
@@ -99,6 +100,13 @@ void fast_call_unref(struct fast_call *call) {
   block_free(call);
 }
 
+/* Call with the lock held. */
+static struct fast_call *find_call(struct fast_client *c, uint64_t id) {
+  struct fast_call *call = c->calls[id % BUCKETS];
+  while (call && call->id != id) call = call->next;
+  return call;
+}
+
 static void end_call(struct fast_call *call, shoal_status s, struct tensor *value, bool is_dead) {
   struct tensor none = tensor_none();
   call->done(call->arg, s, value ? value : &none, is_dead);
@@ -106,6 +114,19 @@ static void end_call(struct fast_call *call, shoal_status s, struct tensor *valu
 }
 
 /* ---- answers ---- */
+
+static bool receiver_pours(struct fast_conn *base, const struct fast_frame *f, const uint8_t *head) {
+  struct fast_client *c = (struct fast_client *)base;
+  uint64_t n;
+  if (f->kind != FAST_VALUE || f->flags || f->dtype != SHOAL_UINT8 || f->rank != 1 || f->head != sizeof n) return false;
+  memcpy(&n, head, sizeof n);
+  pthread_mutex_lock(&c->lock); /* until it has begun: who cancels takes the call away first, then gives the sink up */
+  struct fast_call *call = find_call(c, f->id);
+  bool pours = call && call->sink && call->sink->bytes == f->size && f->size == n;
+  if (pours) fast_pour_begin(&base->pour, call->sink, f->id);
+  pthread_mutex_unlock(&c->lock);
+  return pours;
+}
 
 static struct fast_work *receiver_frame(struct fast_conn *base, const struct fast_frame *f, const uint8_t *head,
                                         struct buffer *body) {
@@ -362,7 +383,7 @@ static void receiver_run(struct fast_conn *base, struct fast_work *work) {
   }
   if (w->frame.kind == FAST_ERROR) {
     s = error_of(w);
-  } else if (!is_dead) {
+  } else if (!is_dead && !(w->sink && w->sink->filled)) {
     if (w->frame.kind == FAST_SHARED && !finish_shared(c, w, &s)) return;
     if (!s) s = make_tensor(w, &t);
     if (!s && w->frame.kind == FAST_SHARED && !dtype_floating((shoal_dtype)t.dtype)) s = take_out(&t);
@@ -419,6 +440,7 @@ static const struct fast_conn_ops receiver_ops = {.kinds = 1 << FAST_VALUE | 1 <
                                                   .work = RPC_EVENT_NEWS,
                                                   .frame = receiver_frame,
                                                   .run = receiver_run,
+                                                  .pours = receiver_pours,
                                                   .closed = receiver_closed,
                                                   .free = receiver_free};
 
@@ -460,14 +482,15 @@ void fast_client_free(struct fast_client *c) {
 
 /* ---- asking ---- */
 
-static bool start(struct fast_client *c, struct fast_frame f, const void *head, struct device *to, fast_done done,
-                  void *arg, struct fast_call **handle) {
+static bool start(struct fast_client *c, struct fast_frame f, const void *head, struct device *to,
+                  struct fast_sink *sink, fast_done done, void *arg, struct fast_call **handle) {
   struct fast_call *call = block_zalloc(sizeof *call);
   ref_init(&call->refs, handle ? 2 : 1);
   call->client = c;
   call->done = done;
   call->arg = arg;
   call->to = to;
+  call->sink = sink;
   pthread_mutex_lock(&c->lock);
   bool closed = c->closed;
   f.id = call->id = c->next_id++;
@@ -495,7 +518,14 @@ bool fast_ask_into(struct fast_client *c, int64_t step, const char *key, struct 
   struct fast_frame f = {.kind = FAST_ASK, .size = (uint64_t)step, .head = (uint32_t)strlen(key)};
   if (c->is_tcp || !to || !fast_views_wanted(to)) to = NULL;
   if (to) f.flags = FAST_BY_WINDOW;
-  return start(c, f, key, to, done, arg, handle);
+  return start(c, f, key, to, NULL, done, arg, handle);
+}
+
+bool fast_ask_poured(struct fast_client *c, int64_t step, const char *key, struct fast_sink *sink, fast_done done,
+                     void *arg, struct fast_call **handle) {
+  struct fast_frame f = {.kind = FAST_ASK, .size = (uint64_t)step, .head = (uint32_t)strlen(key)};
+  sink->filled = false;
+  return start(c, f, key, NULL, sink, done, arg, handle);
 }
 
 bool fast_call(struct fast_client *c, const void *data, size_t n, int64_t deadline, fast_done done, void *arg,
@@ -503,7 +533,7 @@ bool fast_call(struct fast_client *c, const void *data, size_t n, int64_t deadli
   if (n > FAST_MAX_HEAD) return false;
   struct fast_frame f = {.kind = FAST_CALL, .size = UINT64_MAX, .head = (uint32_t)n};
   if (deadline != DEADLINE_NEVER) f.size = (uint64_t)MAX(deadline - clock_ns(), (int64_t)0);
-  return start(c, f, data, NULL, done, arg, handle);
+  return start(c, f, data, NULL, NULL, done, arg, handle);
 }
 
 void fast_cancel(struct fast_call *call, shoal_status why) {
@@ -515,6 +545,7 @@ void fast_cancel(struct fast_call *call, shoal_status why) {
     shoal_status_free(why);
     return;
   }
+  fast_pour_give_up(&c->conn.pour, call->id);
   fast_conn_send(&c->conn, &(struct fast_frame){.kind = FAST_CANCEL, .id = call->id}, NULL, NULL, NULL);
   end_call(mine, why, NULL, false);
 }

@@ -22,6 +22,7 @@
 #include "base/mem.h"
 #include "base/outbox.h"
 #include "rpc/fast/fast.h"
+#include "rpc/fast/fast_address.h"
 #include "rpc/fast/fast_wire.h"
 
 enum {
@@ -29,6 +30,7 @@ enum {
   CHUNK = 32 << 10,  /* small frames that leave together */
   COPIED = 8 << 10,  /* bodies up to this are copied into the chunk: cheaper than a piece of their own */
   AT_ONCE = 4 << 20, /* bytes written before others are served */
+  LARGE = 1 << 20,   /* a body before which the socket is looked at */
   MOST_HELD = 64     /* connections that a thread holds frames back from; then those leave */
 };
 
@@ -198,6 +200,7 @@ static bool add_frame(struct fast_conn *c, const struct fast_frame *f, const voi
     c->last->data = data;
     c->last->size = f->size;
     c->referred += f->size;
+    if (c->tuned != (f->size >= LARGE)) fast_tune_sending(c->watch.fd, c->tuned = !c->tuned);
   }
   return true;
 }

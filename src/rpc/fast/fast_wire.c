@@ -28,6 +28,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "rpc/fast/fast.h"
+#include "rpc/fast/fast_address.h"
 #include "rpc/limits.h"
 #include "rpc/turns.h"
 
@@ -112,9 +113,23 @@ static void deliver_refusal(struct fast_conn *c, const struct fast_frame *f, str
   deliver(c, &e, text, NULL, todo);
 }
 
+/* Of one that is poured. */
+static bool keep_frame(struct fast_conn *c, const struct fast_frame *f, const uint8_t *head) {
+  c->frame = *f;
+  c->frame_head = mem_try_alloc(f->head + 1);
+  if (!c->frame_head) return false;
+  memcpy(c->frame_head, head, f->head);
+  return true;
+}
+
 /* A frame with a body, of which `there` bytes have come with the head. False: no memory for its head. */
 static bool begin_body(struct fast_conn *c, const struct fast_frame *f, const uint8_t *head, size_t there,
                        struct work_list *todo) {
+  if (there < f->size && c->ops->pours && c->ops->pours(c, f, head)) {
+    c->pours = true;
+    fast_pour_bytes(&c->pour, head + f->head, there);
+    return keep_frame(c, f, head);
+  }
   if (!take_body(c, f)) {
     deliver_refusal(c, f, todo);
     c->skip = f->size - there;
@@ -128,20 +143,17 @@ static bool begin_body(struct fast_conn *c, const struct fast_frame *f, const ui
     deliver(c, f, head, body, todo);
     return true;
   }
-  c->frame = *f;
   c->body_have = there;
-  c->frame_head = mem_try_alloc(f->head + 1);
-  if (!c->frame_head) return false;
-  memcpy(c->frame_head, head, f->head);
-  return true;
+  return keep_frame(c, f, head);
 }
 
 static void finish_body(struct fast_conn *c, struct work_list *todo) {
   uint8_t *head = c->frame_head;
   struct buffer *body = c->body;
+  if (body) budget_give(&c->held, c->frame.size);
   c->frame_head = NULL;
   c->body = NULL;
-  budget_give(&c->held, c->frame.size);
+  c->pours = false;
   deliver(c, &c->frame, head, body, todo);
   free(head);
 }
@@ -173,7 +185,7 @@ static bool parse(struct fast_conn *c, struct work_list *todo) {
     atomic_store(&c->needs_secret, false);
     at = FAST_SECRET;
   }
-  while (!c->body && !c->skip && c->have - at >= sizeof(struct fast_frame)) {
+  while (!c->body && !c->pours && !c->skip && c->have - at >= sizeof(struct fast_frame)) {
     struct fast_frame f;
     memcpy(&f, c->in + at, sizeof f);
     if (f.kind >= 32 || !(c->ops->kinds >> f.kind & 1) || f.head > FAST_MAX_HEAD) return false;
@@ -193,9 +205,31 @@ static bool parse(struct fast_conn *c, struct work_list *todo) {
   return true;
 }
 
+/* The next part of a body that is poured; as recv answers. What comes of one that was given up is read away. */
+static ssize_t pour(struct fast_conn *c, struct work_list *todo) {
+  ssize_t n = 0;
+  enum fast_poured is = fast_pour_read(&c->pour, c->watch.fd, &n);
+  if (is == FAST_GIVEN_UP) {
+    c->skip = c->frame.size - c->pour.at;
+    c->pours = false;
+    free(c->frame_head);
+    c->frame_head = NULL;
+    errno = EINTR;
+    return -1;
+  }
+  if (is == FAST_POURED) finish_body(c, todo);
+  return n;
+}
+
 /* Reads what is there. False: the connection is over. */
 static bool drain(struct fast_conn *c, struct work_list *todo) {
   for (int rounds = 0; rounds < ROUNDS; rounds++) {
+    if (c->pours) {
+      ssize_t n = pour(c, todo);
+      if (n > 0) fast_count(&fast_received, (uint64_t)n);
+      else if (n == 0 || errno != EINTR) return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+      continue;
+    }
     bool straight = c->body != NULL;
     void *to = straight ? (uint8_t *)c->body->data + c->body_have : c->in + c->have;
     size_t want = straight ? c->frame.size - c->body_have : c->room - c->have;
@@ -216,7 +250,7 @@ static bool drain(struct fast_conn *c, struct work_list *todo) {
       c->have += (size_t)n;
     }
     if (!c->body && !parse(c, todo)) return false;
-    if ((size_t)n < want && !c->body) return true; /* most likely all there was */
+    if ((size_t)n < want && !c->body && !c->pours) return true; /* most likely all there was */
   }
   return true;
 }
@@ -252,7 +286,7 @@ static void input(struct fast_conn *c) {
   struct work_list todo = {0};
   bool ok = drain(c, &todo);
   atomic_store_explicit(&c->last_in, clock_ns(), memory_order_relaxed);
-  atomic_store_explicit(&c->is_half, c->have || c->body || c->skip, memory_order_relaxed);
+  atomic_store_explicit(&c->is_half, c->have || c->body || c->pours || c->skip, memory_order_relaxed);
   if (todo.first) {
     fast_conn_ref(c);
     todo.first->conn = c;
@@ -279,8 +313,7 @@ static void on_ready(struct rpc_watch *w, uint32_t events) {
 
 void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int fd, const uint8_t *secret,
                      struct rpc_address *from) {
-  int size = 1 << 20;
-  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+  fast_tune_sending(fd, false);
   rpc_loop_hold();
   c->ops = ops;
   ref_init(&c->refs, 2);
@@ -302,6 +335,7 @@ void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int f
   atomic_init(&c->last_out, c->began);
   c->in = mem_alloc(c->room = IN_ROOM);
   pthread_mutex_init(&c->lock, NULL);
+  fast_pour_init(&c->pour);
   c->watched = true;
   rpc_timer_set(&c->check, c->began + check_period());
   if (rpc_loop_watch(&c->watch, EPOLLIN)) return;
@@ -322,6 +356,7 @@ void fast_conn_unref(struct fast_conn *c) {
   free(c->in);
   rpc_line_free(c->line);
   pthread_mutex_destroy(&c->lock);
+  fast_pour_release(&c->pour);
   rpc_address_unref(c->from);
   c->ops->free(c);
 }

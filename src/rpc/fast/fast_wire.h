@@ -13,6 +13,7 @@
 #include "base/budget.h"
 #include "base/ref.h"
 #include "rpc/address.h"
+#include "rpc/fast/fast_pour.h"
 #include "rpc/loop.h"
 #include "tensor/tensor.h"
 
@@ -63,6 +64,8 @@ struct fast_conn_ops {
    * callee takes over. Returns what is to be done about it (for run), or NULL. */
   struct fast_work *(*frame)(struct fast_conn *c, const struct fast_frame *f, const uint8_t *head, struct buffer *body);
   void (*run)(struct fast_conn *c, struct fast_work *w);
+  /* (optional) A body begins: true where it is to be poured (fast_pour_begin). Then its frame comes without one. */
+  bool (*pours)(struct fast_conn *c, const struct fast_frame *f, const uint8_t *head);
   /* Called once: nothing will arrive any more. It may take its time. */
   void (*closed)(struct fast_conn *c);
   void (*free)(struct fast_conn *c);
@@ -98,6 +101,8 @@ struct fast_conn {
   uint8_t *frame_head;
   struct buffer *body;
   size_t body_have;
+  bool pours; /* it goes where `pour` has it, and there is no buffer */
+  struct fast_pour pour;
   uint64_t skip; /* bytes of a body for which there was no room */
   /* writing */
   pthread_mutex_t lock;
@@ -105,6 +110,7 @@ struct fast_conn {
   size_t referred;               /* lock: bytes of bodies that wait, by reference */
   bool watched;                  /* lock: the loop has it */
   bool armed;                    /* lock: the leader goes on when there is room */
+  bool tuned;                    /* lock: the socket is as large bodies have it */
 };
 
 /* Takes over fd. from: whose share it lives on, a reference that is taken over; such a peer must send the secret first.

@@ -82,7 +82,8 @@ static inline void check_device(const char *given, int count) {
     fprintf(stderr, "%s: --device=%s: %s\n", program_name, given, shoal_status_message(s));
     exit(1);
   }
-  if (!have_devices(list, n, type, number, count)) refuse_device(given, count, list, n);
+  if (!have_devices(list, n, type, number, count))
+    refuse_device(given, have_devices(list, n, type, number, 1) ? count : 1, list, n);
   free(list);
   shoal_status_free(shoal_session_close(session));
   shoal_graph_free(g);

@@ -71,10 +71,10 @@ int main(int argc, char **argv) {
   };
   read_flags(argc, argv, "feed: trains on all files of a directory, shared out to any number of workers", flags);
   check_save(&save, checkpoint_dir);
-  find_files(data_dir, &input);
 
   shoal_cluster *cluster = find_cluster(&where);
   check_task_device(cluster, device, 1);
+  find_files(data_dir, &input);
   need_servers(cluster);
   int task = cluster ? shoal_cluster_task(cluster) : 0, ps_tasks = cluster ? shoal_cluster_tasks(cluster, "ps") : 0;
   bool is_chief = !cluster || shoal_cluster_is_chief(cluster);

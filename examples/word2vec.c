@@ -52,7 +52,6 @@ static void read_settings(int argc, char **argv, struct settings *s) {
   read_flags(argc, argv, "word2vec: trains word vectors on parameter servers", flags);
   check_save(&s->save, s->checkpoint_dir);
   if (s->learning_rate <= 0) s->learning_rate = strcmp(s->loss, "nce") ? 0.05 : 1 / (double)s->batch_size;
-  if (!s->text || !s->vocab) refuse("--text and --vocab say what to train on");
   if (strcmp(s->loss, "negative") != 0 && strcmp(s->loss, "nce") != 0) refuse("--loss is negative or nce");
 }
 
@@ -168,6 +167,7 @@ int main(int argc, char **argv) {
 
   shoal_cluster *cluster = find_cluster(&s.where);
   check_task_device(cluster, s.device, 1);
+  if (!s.text || !s.vocab) refuse("--text and --vocab say what to train on");
   need_servers(cluster);
   if (s.sync_replicas && !cluster) refuse("--sync_replicas is for a cluster: shoal launch --ps=1 --workers=2 -- ...");
   int task = cluster ? shoal_cluster_task(cluster) : 0, workers = 1, ps_tasks = 0, number = task;

@@ -58,7 +58,8 @@ struct pool {
   struct patience patience;  /* of looking out */
   atomic_llong help_gain;    /* nanoseconds that helpers spared of late; below 0: they are in the way */
   atomic_uint loops;
-  bool stop; /* lock */
+  atomic_int callers; /* threads that are in a loop of their own */
+  bool stop;          /* lock */
   int n_threads;
   pthread_t *threads;
 };
@@ -288,11 +289,13 @@ static void share(struct pool *p, const struct pool_work *w, int64_t first, int 
   if (measured && did) judge_help(p, clock_ns() - began, (int64_t)((double)busy * (double)w->n / (double)did));
 }
 
+/* Threads that are in a loop of their own have cores of their own, and need them: replicas on devices of one process
+ * compute side by side. The caller counts itself. */
 static int helpers_for(const struct pool *p, const struct pool_work *w, int64_t n) {
-  if (!p || n <= w->least) return 0;
   int64_t pieces = (n + w->least - 1) / w->least;
   int others = p->n_threads - (pool_is_mine(p) ? 1 : 0);
-  return (int)MIN(MIN(pieces, w->threads) - 1, MIN(others, p->n_threads - 1));
+  int callers = atomic_load_explicit(&p->callers, memory_order_relaxed);
+  return (int)MIN(MIN(pieces, w->threads) - 1, MIN(others, p->n_threads - callers));
 }
 
 /* So far it has taken so long for `done` of n: is there as much as that left? */
@@ -325,12 +328,19 @@ static bool shared(struct pool *p, const struct pool_work *w) {
   return true;
 }
 
+/* alone: the pieces if the caller does it all. */
+static void run_work(struct pool *p, const struct pool_work *w, int64_t alone) {
+  bool several = p && w->n > w->least;
+  if (several) atomic_fetch_add_explicit(&p->callers, 1, memory_order_relaxed);
+  if (!several || !shared(p, w))
+    for (int64_t i = 0; i < w->n; i += alone) w->fn(w->arg, i, MIN(i + alone, w->n));
+  if (several) atomic_fetch_sub_explicit(&p->callers, 1, memory_order_relaxed);
+}
+
 void pool_for_tapered(struct pool *p, int64_t n, int64_t most, int64_t least, int threads,
                       void (*fn)(void *, int64_t, int64_t), void *arg) {
-  if (n <= 0) return;
   least = MAX(1, least);
-  struct pool_work w = {fn, arg, n, MAX(most, least), least, threads};
-  if (!shared(p, &w)) fn(arg, 0, n);
+  run_work(p, &(struct pool_work){fn, arg, n, MAX(most, least), least, threads}, n);
 }
 
 void pool_for(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
@@ -338,9 +348,6 @@ void pool_for(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64
 }
 
 void pool_for_pieces(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
-  if (n <= 0) return;
   grain = MAX(1, grain);
-  struct pool_work w = {fn, arg, n, grain, grain, INT_MAX};
-  if (shared(p, &w)) return;
-  for (int64_t i = 0; i < n; i += grain) fn(arg, i, MIN(i + grain, n));
+  run_work(p, &(struct pool_work){fn, arg, n, grain, grain, INT_MAX}, grain);
 }

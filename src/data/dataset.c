@@ -106,7 +106,9 @@ shoal_status dataset_iterate(struct dataset *d, struct data_iterator **out) {
   TRY(d->type->iterate(d, out));
   if ((*out)->of != d) return NULL; /* the input's, which has begun */
   shoal_status s = ((*out)->type->begin ? (*out)->type->begin : begin_input)(*out);
-  if (s) iterator_free(*out);
+  if (!s) return NULL;
+  iterator_free(*out);
+  *out = NULL;
   return s;
 }
 

@@ -1,12 +1,15 @@
 /* Datasets that pass their input's elements on: some of them at random, after a while, with a note, or only where the
  * pipeline around is what was promised. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/philox.h"
+#include "base/strmap.h"
 #include "base/text.h"
+#include "base/vec.h"
 #include "data/dataset.h"
 
 struct passing_dataset {
@@ -114,11 +117,29 @@ struct dataset *dataset_options(struct dataset *in, const void *options, size_t 
   return &p->head;
 }
 
+/* Those above d that have notes, the last first. A dataset that several others have for input counts where it comes
+ * last, once: what it says before that would not be heard, and it may be there very often. */
+struct noted {
+  struct strmap seen;
+  VEC(const struct passing_dataset *) notes;
+};
+
+static void find_notes(const struct dataset *d, struct noted *all) {
+  char key[32];
+  snprintf(key, sizeof key, "%p", (const void *)d);
+  if (strmap_get(&all->seen, key)) return;
+  strmap_put(&all->seen, key, all);
+  if (d->type == &options_type) vec_push(&all->notes, (const struct passing_dataset *)d);
+  for (int i = d->n_inputs; i--;) find_notes(d->inputs[i], all);
+}
+
 /* Messages after one another are one message, where what comes later counts. */
 void dataset_get_options(const struct dataset *d, struct text *out) {
-  for (int i = 0; i < d->n_inputs; i++) dataset_get_options(d->inputs[i], out);
-  if (d->type == &options_type)
-    text_add(out, ((const struct passing_dataset *)d)->note, ((const struct passing_dataset *)d)->note_size);
+  struct noted all = {0};
+  find_notes(d, &all);
+  for (size_t i = all.notes.n; i--;) text_add(out, all.notes.at[i]->note, all.notes.at[i]->note_size);
+  vec_release(&all.notes);
+  strmap_release(&all.seen);
 }
 
 /* ---- promises of what stands around ---- */

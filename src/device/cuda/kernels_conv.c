@@ -226,12 +226,13 @@ static bool sums_nothing(struct kernel_ctx *ctx, const struct conv *c) {
          c->out[0] * c->out[1] * c->out[2] <= 0;
 }
 
-static shoal_status make_zeros(struct kernel_ctx *ctx) {
+static shoal_status make_zeros(struct kernel_ctx *ctx, const struct conv *c) {
   const struct cuda_conv_state *st = ctx->state;
   struct device *d = ctx->kernel->device;
-  if (st->bias && ctx->out[0].n) return UNIMPLEMENTED("a convolution of nothing with a bias, on a card");
+  if (st->bias && ctx->out[0].n && st->of.w.channels_first)
+    return UNIMPLEMENTED("a convolution of nothing with a bias, channels first, on a card");
   d->type->ops->zero(d, &ctx->out[0]);
-  return NULL;
+  return ctx->out[0].n ? cuda_conv_finish(ctx, c, &ctx->out[0]) : NULL;
 }
 
 shoal_status cuda_conv_run(struct kernel_ctx *ctx) {
@@ -242,7 +243,7 @@ shoal_status cuda_conv_run(struct kernel_ctx *ctx) {
   TRY(conv_shapes_find(ctx, &st->of, &image, &filter, &c));
   result = window_shape(&st->of.w, c.batch, c.out, c.co);
   TRY(ctx_out(ctx, 0, st->of.kind == CONV_FORWARD ? &result : st->of.kind == CONV_BACK_INPUT ? &image : &filter, &out));
-  if (sums_nothing(ctx, &c)) return make_zeros(ctx);
+  if (sums_nothing(ctx, &c)) return make_zeros(ctx, &c);
   struct cuda_conv_tensors t = {{0}};
   shoal_status s = run_tensors(ctx, &c, &t);
   tensors_release(&t);

@@ -4,6 +4,7 @@
  * to folding (kernels_fold.c); gradients of images always are. */
 #include "device/cuda/cuda_conv.h"
 
+enum { MOST_FILTER = 1 << 14 }; /* elements of a gradient, which has PIECES parts in memory */
 enum { THIN = 4, MOST_ROWS = 256, CHANNELS = 4, EACH = 9 }; /* CHANNELS, EACH: of a thread, as thin.cu has it */
 enum { ROOM = 9504, STAGED = 5400, PIECES = 256, EACH_PROCESSOR = 4, MOST_QUADS = 16 };
 #define MOST_WORK ((int64_t)1 << 30) /* multiplications */
@@ -136,6 +137,7 @@ shoal_status cuda_conv_thin(struct kernel_ctx *ctx, const struct conv *c, struct
   const struct cuda_conv_state *st = ctx->state;
   bool is_forward = st->of.kind == CONV_FORWARD;
   if (!st->thins.forward || st->of.kind == CONV_BACK_INPUT || !fits(c)) return NULL;
+  if (!is_forward && c->filter[1] * c->filter[2] * c->ci * c->co > MOST_FILTER) return NULL;
   struct cuda_thin t = thin_of(c, &k->result);
   *done = cut(&t, c->batch, is_forward ? STAGED : ROOM);
   if (!*done) return NULL;

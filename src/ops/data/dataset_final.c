@@ -16,7 +16,10 @@
 #include "ops/data/dataset_state.h"
 #include "proto/dataset.wire.h"
 
-enum { MOST = 32 }; /* fields of OptimizationOptions, their numbers */
+enum {
+  MOST = 32,          /* fields of OptimizationOptions, their numbers */
+  MOST_REMADE = 1024, /* datasets of a pipeline that is made anew: more take as long as a step should not wait */
+};
 
 /* Would TensorFlow rewrite it? Unless the default optimizations are switched off, and none is switched on. */
 static bool is_rewritten(const struct dataset *d) {
@@ -54,6 +57,7 @@ static void remade(void *arg, shoal_status s, struct dataset *fresh) {
   struct remaking m = *(struct remaking *)arg;
   free(arg);
   shoal_status_free(s);
+  if (fresh == m.d) dataset_unref(fresh);
   struct dataset *final = dataset_ref(settle(m.d, fresh ? fresh : m.d));
   dataset_unref(m.d);
   m.done(m.arg, final);
@@ -74,7 +78,8 @@ static void remake(struct kernel_ctx *ctx, struct remaking *m) {
 
 void dataset_final(struct kernel_ctx *ctx, struct dataset *d, void (*done)(void *arg, struct dataset *d), void *arg) {
   struct dataset *final = atomic_load(&d->final);
-  if (!final && !(dataset_seeds_used(d) && is_rewritten(d))) final = settle(d, d);
+  bool is_large = d->parts > MOST_REMADE;
+  if (!final && (is_large || !(dataset_seeds_used(d) && is_rewritten(d)))) final = settle(d, d);
   if (final) {
     done(arg, dataset_ref(final));
     return;

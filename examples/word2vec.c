@@ -9,6 +9,9 @@
  * estimation (--loss=nce); asynchronous, or the workers'
  * gradients averaged (--sync_replicas). On one machine `shoal word2vec train` is many times as fast: this is for models
  * that one machine does not hold, and for those who change the model. */
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "word_pairs.h"
 
 struct settings {
@@ -53,6 +56,25 @@ static void read_settings(int argc, char **argv, struct settings *s) {
   check_save(&s->save, s->checkpoint_dir);
   if (s->learning_rate <= 0) s->learning_rate = strcmp(s->loss, "nce") ? 0.05 : 1 / (double)s->batch_size;
   if (strcmp(s->loss, "negative") != 0 && strcmp(s->loss, "nce") != 0) refuse("--loss is negative or nce");
+}
+
+/* Is it the same file as another, which is there? */
+static bool is_file(const char *path, const char *other) {
+  struct stat a, b;
+  return !stat(path, &a) && !stat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* What is to be written at the end has its place before anything is trained, and takes nobody's. */
+static void check_output(const struct settings *s) {
+  struct stat there;
+  if (!s->output) return;
+  if (is_file(s->output, s->text) || is_file(s->output, s->vocab)) refuse("--output is a file that is read");
+  if (!stat(s->output, &there) && S_ISDIR(there.st_mode)) refuse("--output is a folder, not a file");
+  char folder[4096];
+  if (snprintf(folder, sizeof folder, "%s", s->output) >= (int)sizeof folder) refuse("--output is too long");
+  char *end = strrchr(folder, '/');
+  if (end) end[end == folder] = 0;
+  if (access(end ? folder : ".", W_OK)) refuse("--output: its folder is not there, or cannot be written to");
 }
 
 /* ---- the model ---- */
@@ -172,6 +194,7 @@ int main(int argc, char **argv) {
   if (s.sync_replicas && !cluster) refuse("--sync_replicas is for a cluster: shoal launch --ps=1 --workers=2 -- ...");
   int task = cluster ? shoal_cluster_task(cluster) : 0, workers = 1, ps_tasks = 0, number = task;
   bool is_chief = !cluster || shoal_cluster_is_chief(cluster);
+  if (is_chief) check_output(&s);
   char here[64] = "", worker_device[DEVICE_NAME];
   shoal_server *server = NULL;
   if (cluster) {

@@ -278,9 +278,21 @@ shoal_status directory_list(const char *path, struct path_list *out) {
 
 /* ---- reading at offsets ---- */
 
+/* What has no size: a pipe, which to open would wait, or a device that gives something. (/dev/null is empty.) */
+static shoal_status no_size(const char *path) {
+  return INVALID("%s is not an ordinary file: what comes out of a pipe or a device is not read here; put it into a file",
+                 path);
+}
+
 shoal_status file_reader_open(struct file_reader *r, const char *path) {
   struct stat st;
+  char first;
+  if (stat_path(path, &st) && S_ISFIFO(st.st_mode)) return no_size(path);
   TRY(open_for_reading(path, &r->fd, &st));
+  if (!S_ISREG(st.st_mode) && pread(r->fd, &first, 1, 0) != 0) {
+    close(r->fd);
+    return no_size(path);
+  }
   r->size = st.st_size;
   r->path = mem_strdup(path);
   return NULL;

@@ -143,16 +143,21 @@ static shoal_status train_and_save(const struct word2vec_settings *s, const stru
 }
 
 /* What would be written after hours has its place before the first word is counted. */
+static shoal_status check_place(const char *flag, const char *path) {
+  if (!path) return NULL;
+  if (file_is_directory(path)) return INVALID("%s %s is a folder, not a file", flag, path);
+  char *folder = path_directory(path);
+  const char *at = *folder ? folder : ".";
+  shoal_status bad = NULL;
+  if (access(at, W_OK) || !file_is_directory(at))
+    bad = STATUS(SHOAL_NOT_FOUND, "%s %s: there is no folder %s that can be written to", flag, path, at);
+  free(folder);
+  return bad;
+}
+
 static shoal_status check_places(const struct word2vec_settings *s) {
-  if (s->output) {
-    char *folder = path_directory(s->output);
-    const char *at = *folder ? folder : ".";
-    shoal_status bad = NULL;
-    if (access(at, W_OK) || !file_is_directory(at))
-      bad = STATUS(SHOAL_NOT_FOUND, "-output %s: there is no folder %s that can be written to", s->output, at);
-    free(folder);
-    TRY(bad);
-  }
+  TRY(check_place("-output", s->output));
+  TRY(check_place("-save-vocab", s->save_vocab));
   return s->checkpoint_dir ? status_prefix(directory_make(s->checkpoint_dir), "--checkpoint_dir: ") : NULL;
 }
 
@@ -208,6 +213,8 @@ static bool is_read(const char *path, char *const *texts, int n) {
 static const char *overwritten(const struct word2vec_settings *s, char *const *texts, int n) {
   if (s->output && is_read(s->output, texts, n)) return "-output is the text itself";
   if (s->save_vocab && is_read(s->save_vocab, texts, n)) return "-save-vocab is the text itself";
+  char *words[] = {(char *)(uintptr_t)s->read_vocab};
+  if (s->output && s->read_vocab && is_read(s->output, words, 1)) return "-output is -read-vocab's file";
   bool same = s->output && s->save_vocab && file_same(s->output, s->save_vocab);
   return same && (file_is_regular(s->output) || !file_exists(s->output)) ? "-output and -save-vocab are the same file"
                                                                          : NULL;
@@ -322,8 +329,13 @@ static int phrases_main(int argc, char **argv) {
   shoal_status s = threshold ? read_real("threshold", threshold, &o.threshold) : NULL;
   if (s) return report(s);
   char **paths = texts(text, argc, argv, &n);
+  if (is_read(output, paths, n)) {
+    free(paths);
+    return refuse("phrases", "-output is the text itself", usage);
+  }
   stop_signals_take();
-  s = run_phrases(&o, paths, n, output);
+  s = check_place("-output", output);
+  if (!s) s = run_phrases(&o, paths, n, output);
   stop_signals_leave();
   free(paths);
   return s ? report(s) : EXIT_OK;

@@ -75,6 +75,25 @@ def test_records():
         assert code == 1 and "noise" in text, (code, text)
 
 
+def test_pipes_and_devices():
+    """What has no size is not taken for empty, nor waited for; and nothing is written over what is read."""
+    tool = os.path.join(BUILD, "shoal")
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkfifo(f"{folder}/pipe.csv")
+        for path in (f"{folder}/pipe.csv", "/dev/urandom"):
+            p = subprocess.run([tool, "tfrecord", "count", path], capture_output=True, text=True, timeout=60, check=False)
+            assert p.returncode == 2 and f"{path} is not an ordinary file" in p.stderr, p
+        code, text = example("feed", f"--data_dir={folder}")
+        assert code == 1 and "pipe.csv is not an ordinary file" in text, (code, text)
+        lines, words = put(folder, "lines", b"one two\n" * 9), put(folder, "words", b"one 9\ntwo 9\n")
+        for output, why in ((lines, "is a file that is read"), (words, "is a file that is read"), (folder, "is a folder"),
+                            (f"{folder}/no/vectors", "its folder is not there")):
+            code, text = example("word2vec", f"--text={lines}", f"--vocab={words}", f"--output={output}")
+            assert code == 2 and why in text, (code, text)
+        with open(lines, "rb") as f:
+            assert f.read() == b"one two\n" * 9
+
+
 def test_columns():
     with tempfile.TemporaryDirectory() as folder:
         put(folder, "a.csv", b"")

@@ -66,7 +66,7 @@ def test_beside_a_twin():
         ours = losses(gpt(*flags, f"--steps={STEPS}", "--save_checkpoint_steps=1"))
         tokens, prefix = np.frombuffer(TEXT, np.uint8).astype(np.int32), f"{folder}/out/model.ckpt-"
         theirs, trained, _ = gpt2_test.run_twin(tokens, prefix + "0", vocab=256)
-        np.testing.assert_allclose(ours, theirs, rtol=2e-5)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4)  # TensorFlow's differ by 3e-5 from run to run
         near(values(prefix + str(STEPS)), trained)
         # The logits of what is written, token by token with what was kept, are those of the whole at once.
         out = gpt(*flags, "--steps=0", "--prompt=12 ", f"--sample={CONTEXT - 3}", f"--write_logits={folder}/logits")

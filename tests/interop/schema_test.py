@@ -17,7 +17,8 @@ sys.path.insert(0, HERE)
 import tensorflow as tf
 from google.protobuf import any_pb2, descriptor_pb2, wrappers_pb2
 from tensorflow.core.example import example_pb2
-from tensorflow.core.framework import cost_graph_pb2, dataset_pb2, device_attributes_pb2, reader_base_pb2, variable_pb2
+from tensorflow.core.framework import (cost_graph_pb2, dataset_options_pb2, dataset_pb2, device_attributes_pb2,
+                                       reader_base_pb2, variable_pb2)
 from tensorflow.core.protobuf import (composite_tensor_variant_pb2, error_codes_pb2, meta_graph_pb2,
                                       saved_model_pb2, saved_object_graph_pb2, snapshot_pb2, tensor_bundle_pb2,
                                       tensorflow_server_pb2)
@@ -32,7 +33,8 @@ try:
     SERVING = [get_model_metadata_pb2, get_model_status_pb2, model_management_pb2, predict_pb2, prediction_log_pb2]
 except ImportError:
     SERVING = []
-MODULES = [*SERVING, wrappers_pb2, any_pb2, descriptor_pb2, example_pb2, cost_graph_pb2, dataset_pb2, device_attributes_pb2, reader_base_pb2,
+MODULES = [*SERVING, wrappers_pb2, any_pb2, descriptor_pb2, example_pb2, cost_graph_pb2, dataset_options_pb2, dataset_pb2,
+           device_attributes_pb2, reader_base_pb2,
            composite_tensor_variant_pb2, error_codes_pb2, meta_graph_pb2, saved_model_pb2,
            saved_object_graph_pb2, snapshot_pb2,
            tensor_bundle_pb2, tensorflow_server_pb2, variable_pb2, event_pb2, saved_tensor_slice_pb2,

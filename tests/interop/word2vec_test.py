@@ -201,6 +201,9 @@ def test_bad_input(folder):
         assert f"{flag} is the text itself" in command("train", "-train", text, flag, os.path.relpath(text), code=2)[1]
     assert "are the same file" in command("train", "-train", text, "-output", out, "-save-vocab", out, code=2)[1]
     assert "nothing would be kept" in command("train", "-train", text, code=2)[1]
+    assert "-output is the text itself" in command("phrases", "-train", text, "-output", text, code=2)[1]
+    for flag in ("-output", "-save-vocab"):
+        assert f"{flag} {folder} is a folder" in command("train", "-train", text, flag, folder, code=2)[1]
     assert os.listdir(folder) == ["text"]
 
 

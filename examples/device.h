@@ -35,7 +35,7 @@ static inline bool read_device(const char *given, char type[16], int *number) {
 /* The end: there is no such device, or there are not so many from it on, but these. */
 static inline void refuse_device(const char *given, int count, const shoal_device *list, int n) {
   fprintf(stderr, "%s: --device=%s: ", program_name, given);
-  if (count > 1) fprintf(stderr, "%d devices from that one on are not here; there is", count);
+  if (count > 1) fprintf(stderr, "there is no such device here for each of %d; there is", count);
   else fprintf(stderr, "there is no such device here; there is");
   for (int i = 0; i < n; i++) {
     const char *short_name = strrchr(list[i].name, '/'); /* "/device:GPU:0" */

@@ -60,6 +60,8 @@ struct leader_roll {
   int key;
   char *device_type;
   struct leader_answer *answer; /* NULL: to be written */
+  char *left_task;              /* of a member that has left in order and has not come again; NULL: none has */
+  shoal_status left;            /* what waits for it is told; NULL likewise */
   /* an instance */
   enum collective_kind kind;
   int dtype, source;
@@ -117,6 +119,8 @@ static void free_members(struct leader_roll *r) {
 static void roll_free(struct leader_roll *r) {
   free_members(r);
   leader_answer_unref(r->answer);
+  shoal_status_free(r->left);
+  free(r->left_task);
   free(r->device_type);
   free(r->name);
   free(r);
@@ -472,6 +476,23 @@ static bool is_anew(const struct roll_member *m, struct wire attributes) {
 }
 
 /* With the lock held. *answer: a reference, unless w waits. */
+static bool is_of_task(const char *device, const char *task) {
+  size_t n = device_task_length(device);
+  return strlen(task) == n && !memcmp(device, task, n);
+}
+
+static void has_left(struct leader_roll *group, const char *task, shoal_status why) {
+  shoal_status_free(group->left);
+  free(group->left_task);
+  group->left = why ? status_copy(why) : NULL;
+  group->left_task = why ? mem_strdup(task) : NULL;
+}
+
+/* By a member that comes: it is here again. */
+static void has_come(struct leader_roll *group, const char *device) {
+  if (group->left_task && is_of_task(device, group->left_task)) has_left(group, NULL, NULL);
+}
+
 static shoal_status join_group(struct leader *l, const struct group_question *q, const struct device_spec *spec,
                                struct leader_wait *w, struct leader_outcome *o, struct leader_answer **answer) {
   char name[32];
@@ -497,6 +518,7 @@ static shoal_status join_group(struct leader *l, const struct group_question *q,
   }
   s = add_member(l, r, q->device, q->asker, &m);
   if (!s) {
+    has_come(r, q->device);
     m->spec = *spec;
     m->rank = rank;
     /* Who waits in an instance of it waits for the one before. */
@@ -577,12 +599,15 @@ static shoal_status check_sources(const struct leader_roll *r, int key) {
       key, r->size);
 }
 
-static shoal_status find_group(struct leader *l, const struct instance_question *q, int *rank) {
+static shoal_status find_group(struct leader *l, const struct instance_question *q, struct leader_roll **group,
+                               int *rank) {
   char name[32];
   snprintf(name, sizeof name, "%d", q->group_key);
-  const struct leader_roll *g = strmap_get(&l->groups.rolls, name);
+  struct leader_roll *g = strmap_get(&l->groups.rolls, name);
   const struct roll_member *m = g && g->complete && g->size == q->group_size ? find_member(g, q->device) : NULL;
   *rank = m ? (int)m->at : -1;
+  *group = g;
+  if (m) has_come(g, q->device);
   if (m) return NULL;
   return STATUS(SHOAL_ABORTED, "%s is not in group %d of %d here: it has to join it (again)", q->device, q->group_key,
                 q->group_size);
@@ -644,9 +669,9 @@ static struct leader_wait *instance_complete(struct leader *l, struct leader_rol
 static shoal_status join_instance(struct leader *l, const struct instance_question *q, struct leader_wait *w,
                                   struct leader_outcome *o, int *source) {
   int rank;
-  struct leader_roll *r;
+  struct leader_roll *r, *group;
   struct roll_member *m;
-  TRY(find_group(l, q, &rank));
+  TRY(find_group(l, q, &group, &rank));
   TRY(find_roll(l, q, rank, o, &r));
   if (r->complete) {
     *source = r->source;
@@ -657,11 +682,12 @@ static shoal_status join_instance(struct leader *l, const struct instance_questi
   TRY(s);
   if (q->is_source) r->source = rank;
   *source = r->source;
-  if ((int)r->members.n < r->size) {
+  bool waits = (int)r->members.n < r->size;
+  if (waits && !group->left) {
     wait_in(r, w, m);
     return NULL;
   }
-  s = check_sources(r, q->key);
+  s = waits ? status_copy(group->left) : check_sources(r, q->key);
   o->others = s ? roll_drop(l, r) : instance_complete(l, r);
   return s;
 }
@@ -683,15 +709,12 @@ void leader_ask_instance(struct leader *l, const struct instance_question *q, st
 /* ---- tasks that are lost ---- */
 
 static bool has_member_of(const struct leader_roll *group, const char *task) {
-  size_t n = strlen(task);
-  for (size_t i = 0; i < group->members.n; i++) {
-    const char *device = group->members.at[i]->device;
-    if (device_task_length(device) == n && !memcmp(device, task, n)) return true;
-  }
+  for (size_t i = 0; i < group->members.n; i++)
+    if (is_of_task(group->members.at[i]->device, task)) return true;
   return false;
 }
 
-/* The group itself stays, or goes. */
+/* The group itself stays, or goes. Where it stays, what others come to later would wait in vain as well. */
 static void lose(struct leader *l, const char *task, bool stays, shoal_status why) {
   VEC(struct leader_roll *) found = {0};
   struct leader_wait *waiting = NULL;
@@ -703,7 +726,10 @@ static void lose(struct leader *l, const char *task, bool stays, shoal_status wh
   }
   for (size_t i = 0; i < found.n; i++) {
     drop_instances(l, found.at[i], false, &waiting);
-    if (stays) continue;
+    if (stays) {
+      has_left(found.at[i], task, why);
+      continue;
+    }
     drop_instances(l, found.at[i], true, &waiting);
     roll_drop(l, found.at[i]);
   }

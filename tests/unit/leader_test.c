@@ -226,6 +226,19 @@ static void who_waits_for_one_that_is_gone_is_told(void **state) {
     assert_true(a.answered == (left == 1));
     if (a.answered) forget(&a);
     else assert_true(leader_leave(l, &a.wait, NULL));
+    if (!left) {
+      leader_free(l);
+      continue;
+    }
+    ask(l, &a, question(0, true)); /* nor does it come to what is begun later */
+    assert_true(a.answered);
+    ASSERT_FAILS(a.status, SHOAL_UNAVAILABLE, "it is gone");
+    join(l, &b, 1, 2, 1, 1); /* until it is here again */
+    forget(&b);
+    ask(l, &a, question(0, true));
+    assert_false(a.answered);
+    ask(l, &b, question(1, false));
+    assert_true(a.answered && b.answered && !a.status && !b.status);
     leader_free(l);
   }
 }

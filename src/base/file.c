@@ -280,7 +280,7 @@ shoal_status directory_list(const char *path, struct path_list *out) {
 
 /* What has no size: a pipe, which to open would wait, or a device that gives something. (/dev/null is empty.) */
 static shoal_status no_size(const char *path) {
-  return INVALID("%s is not an ordinary file: what comes out of a pipe or a device is not read here; put it into a file",
+  return INVALID("%s is not an ordinary file: what comes out of a pipe or a device is not read here; put it in a file",
                  path);
 }
 

@@ -213,8 +213,8 @@ static bool is_read(const char *path, char *const *texts, int n) {
 static const char *overwritten(const struct word2vec_settings *s, char *const *texts, int n) {
   if (s->output && is_read(s->output, texts, n)) return "-output is the text itself";
   if (s->save_vocab && is_read(s->save_vocab, texts, n)) return "-save-vocab is the text itself";
-  char *words[] = {(char *)(uintptr_t)s->read_vocab};
-  if (s->output && s->read_vocab && is_read(s->output, words, 1)) return "-output is -read-vocab's file";
+  if (s->output && s->read_vocab && file_same(s->output, s->read_vocab) && file_is_regular(s->output))
+    return "-output is -read-vocab's file";
   bool same = s->output && s->save_vocab && file_same(s->output, s->save_vocab);
   return same && (file_is_regular(s->output) || !file_exists(s->output)) ? "-output and -save-vocab are the same file"
                                                                          : NULL;

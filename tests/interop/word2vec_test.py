@@ -202,6 +202,11 @@ def test_bad_input(folder):
     assert "are the same file" in command("train", "-train", text, "-output", out, "-save-vocab", out, code=2)[1]
     assert "nothing would be kept" in command("train", "-train", text, code=2)[1]
     assert "-output is the text itself" in command("phrases", "-train", text, "-output", text, code=2)[1]
+    words = folder + "/words"
+    with open(words, "w") as f:
+        f.write("a 9\n")
+    assert "-output is -read-vocab's file" in command("train", "-train", text, "-read-vocab", words, "-output", words, code=2)[1]
+    os.remove(words)
     for flag in ("-output", "-save-vocab"):
         assert f"{flag} {folder} is a folder" in command("train", "-train", text, flag, folder, code=2)[1]
     assert os.listdir(folder) == ["text"]

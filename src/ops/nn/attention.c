@@ -227,20 +227,6 @@ static void add_mask(const struct attending *a, int64_t item, int64_t query, flo
 
 /* ---- forward ---- */
 
-/* NaN is the largest. */
-VECTOR_CLONES static float largest_score(const float *x, int64_t n) {
-  float top[VM_PARTS];
-  int64_t i = 0;
-  for (int l = 0; l < VM_PARTS; l++) top[l] = -INFINITY;
-  for (; i + VM_PARTS <= n; i += VM_PARTS)
-    LOOP_FREE for (int l = 0; l < VM_PARTS; l++) top[l] = x[i + l] > top[l] || x[i + l] != x[i + l] ? x[i + l] : top[l];
-  for (int l = 0; i < n; i++, l++) top[l] = x[i] > top[l] || x[i] != x[i] ? x[i] : top[l];
-  for (int half = VM_PARTS / 2; half; half /= 2)
-    for (int l = 0; l < half; l++)
-      top[l] = top[l + half] > top[l] || top[l + half] != top[l + half] ? top[l + half] : top[l];
-  return top[0];
-}
-
 /* Scores become e^(scale x - shift), whose sum is given. */
 VECTOR_CLONES static float exp_scores(float *x, float scale, float shift, int64_t n) {
   float sum[VM_PARTS] = {0};
@@ -262,7 +248,7 @@ static float weigh(const struct attending *a, int64_t item, float *row, int64_t 
     add_mask(a, item, query, row, end);
     scale = 1;
   }
-  float top = largest_score(row, end) * scale, sum = exp_scores(row, scale, top, end);
+  float top = softmax_largest(row, end) * scale, sum = exp_scores(row, scale, top, end);
   times_number(row, 1 / sum, end);
   memset(row + end, 0, (size_t)(n - end) * sizeof *row);
   return top + logf(sum);

@@ -12,7 +12,7 @@
 /* ---- rows ---- */
 
 /* In lanes, which compilers make registers of; whether there is a NaN is looked for apart. */
-VECTOR_CLONES static float largest(const float *x, int64_t n) {
+VECTOR_CLONES float softmax_largest(const float *x, int64_t n) {
   enum { LANES = 16 };
   float lane[LANES], top = -INFINITY;
   int odd = 0;
@@ -26,7 +26,7 @@ VECTOR_CLONES static float largest(const float *x, int64_t n) {
   return odd ? NAN : top;
 }
 VECTOR_CLONES float softmax_shift(const float *x, float *y, int64_t n) {
-  float top = largest(x, n);
+  float top = softmax_largest(x, n);
   LOOP_FREE for (int64_t i = 0; i < n; i++) y[i] = x[i] - top;
   return top;
 }

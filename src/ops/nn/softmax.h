@@ -4,7 +4,9 @@
 
 #include "ops/nn/nn_util.h"
 
-/* y = x less the largest of x, which it gives; y may be x. NaN is the largest. */
+/* The largest of x; NaN is larger than any number. */
+float softmax_largest(const float *x, int64_t n);
+/* y = x less the largest of x, which it gives; y may be x. */
 float softmax_shift(const float *x, float *y, int64_t n);
 /* Sum of e^x; e holds the terms (it may be x). Eight partial sums in a fixed order. */
 float softmax_exp_sum(const float *x, float *e, int64_t n);

@@ -53,14 +53,21 @@ void file_ordinary_only(bool only) { atomic_store(&ordinary_only, only); }
 
 static bool must_be_ordinary(const struct file_place *at) { return at->confined || atomic_load(&ordinary_only); }
 
-/* In a confined place a link, or a device that would block, is never opened. */
-static int open_in(const struct file_place *at, int flags) {
-  flags |= O_CLOEXEC | (at->confined ? O_NOFOLLOW : 0) | (must_be_ordinary(at) ? O_NONBLOCK : 0);
-  return openat(at->dir, at->name, flags, 0666);
-}
-
 static int stat_in(const struct file_place *at, struct stat *st) {
   return fstatat(at->dir, at->name, st, at->confined ? AT_SYMLINK_NOFOLLOW : 0) ? errno : 0;
+}
+
+/* In a confined place a link is never opened; nor, where a file must be ordinary, a pipe or a device, since to open one
+ * may wait or set something going. One that is put there after the look is seen by those who open. */
+static int open_in(const struct file_place *at, int flags) {
+  bool ordinary = must_be_ordinary(at);
+  struct stat st;
+  if (ordinary && stat_in(at, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode)) {
+    errno = EACCES;
+    return -1;
+  }
+  flags |= O_CLOEXEC | (at->confined ? O_NOFOLLOW : 0) | (ordinary ? O_NONBLOCK : 0);
+  return openat(at->dir, at->name, flags, 0666);
 }
 
 static shoal_status open_for_reading(const char *path, int *fd, struct stat *st) {

@@ -78,7 +78,7 @@ void shared_home_give(struct shared_home *h, struct shared_area *a) {
   pthread_mutex_lock(&h->lock);
   atomic_store(&a->key, 0);
   /* The pages go back to the system; what is read there by somebody who has not seen the end yet is zero. */
-  madvise(a->slots, sizeof a->slots + sizeof a->results, MADV_REMOVE);
+  madvise(a->slots, sizeof a->slots, MADV_REMOVE);
   pthread_mutex_unlock(&h->lock);
 }
 

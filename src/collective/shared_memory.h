@@ -30,7 +30,7 @@ enum {
   SHARED_RANKS = 64,        /* of a group */
   SHARED_REFUSED = 64,      /* groups that could not be joined: the last ones */
   SHARED_LOST = 1,          /* the key of an area that is nobody's, and not to be used again */
-  SHARED_FORM = 2,          /* another whenever turns change, or what is shown in them: two builds go by messages */
+  SHARED_FORM = 3,          /* another whenever turns change, or what is shown in them: two builds go by messages */
 };
 
 /* Where a home is; boot 0: nowhere. */
@@ -53,7 +53,7 @@ struct shared_turn_of {
   uint64_t joined; /* of the first: how many, this one and those after it, are done as one */
 };
 
-/* Written by its owner alone, but for the bell. */
+/* Written by its owner alone, but for the bell and, of what is shown to be summed, the sums. */
 struct shared_area {
   _Alignas(64) _Atomic uint64_t key; /* of whom; 0: of nobody */
   _Atomic uint64_t epoch;            /* what follows is of this epoch; 0: nothing yet */
@@ -69,7 +69,6 @@ struct shared_area {
   _Alignas(64) struct shared_post posts[SHARED_POSTS];
   struct shared_turn_of order[SHARED_POSTS];  /* rank 0's */
   _Alignas(4096) char slots[2][SHARED_CHUNK]; /* of the turns with an even and an odd number */
-  char results[2][SHARED_CHUNK];
 };
 
 struct shared_memory {

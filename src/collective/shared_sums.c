@@ -8,7 +8,10 @@
 #include "collective/pairs.h"
 #include "collective/shared_work.h"
 
-enum { LINE = 64 };
+enum {
+  LINE = 64,
+  BLOCK = 1024, /* while one is worked on, the lines of the next are on their way from another core */
+};
 
 static size_t in_lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
@@ -103,64 +106,129 @@ static char *out_of(const struct sum_span *s) { return (char *)s->part->run->out
 
 /* ---- a turn ---- */
 
-static void show_range(const struct shared_work *w, struct sum_range chunk, struct sum_range of, uint64_t turn) {
-  char *slot = w->areas[w->rank]->slots[turn & 1];
-  for (struct sum_span s = first_span(w, of); s.part; s = next_span(w, of, s))
-    memcpy(slot + (s.at.begin - chunk.begin), in_of(&s), size_of(&s));
+/* Where rank r's chunk k lies, from when it shows it (turn `shown`) until it has taken the sums. */
+static char *slot_of(const struct shared_work *w, int r, uint64_t shown) { return w->areas[r]->slots[shown & 1]; }
+
+/* Lines that another core has written are asked for as one's own, since they are to be written: they come once. */
+static void fetch(const char *at, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += LINE)
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(at[i]));
+#else
+    __builtin_prefetch(at + i, 1, 3);
+#endif
 }
 
-/* The own piece is for nobody else to see. */
-static void show(const struct shared_work *w, int64_t k, uint64_t turn) {
-  struct sum_range chunk = chunk_of(w, k), own = piece_of(w, chunk, w->rank);
-  if (w->at_once) own.begin = own.end = chunk.end;
-  show_range(w, chunk, (struct sum_range){chunk.begin, own.begin}, turn);
-  show_range(w, chunk, (struct sum_range){own.end, chunk.end}, turn);
+/* The library's copy: of what it knows to be a block at most a compiler makes a loop of its own, and a slower one. */
+static void copy(char *to, const char *from, size_t n) {
+  __asm__("" : "+r"(n));
+  memcpy(to, from, n);
 }
 
-/* Of what was shown in the turn before. */
-static void sum_part(const struct shared_work *w, struct sum_range chunk, const struct sum_span *s, uint64_t turn,
-                     char *to) {
-  const char *sources[SHARED_RANKS];
+/* Of what was shown in the turn before: rank r's at sources[r]. */
+static void find_sources(const struct shared_work *w, struct sum_range chunk, const struct sum_span *s, uint64_t turn,
+                         const char **sources) {
   for (int r = 0; r < w->size; r++)
-    sources[r] = r == w->rank ? in_of(s) : w->areas[r]->slots[(turn - 1) & 1] + (s->at.begin - chunk.begin);
-  shared_sum(w, s->part->run, sources, to, (int64_t)(size_of(s) / s->part->run->element));
+    sources[r] = r == w->rank ? in_of(s) : slot_of(w, r, turn - 1) + (s->at.begin - chunk.begin);
 }
 
-/* Into the own output and, while it is in the nearest cache, into the results that others copy: these are lines that
- * others have read, and cost less when they are written by a copy alone. */
-static void sum_for_all(const struct shared_work *w, struct sum_range chunk, struct sum_span s, uint64_t turn,
-                        char *results) {
-  size_t end = s.at.end;
-  for (; s.at.begin < end; s.at.begin = s.at.end) {
-    s.at.end = MIN(end, s.at.begin + SHARED_SUM);
-    sum_part(w, chunk, &s, turn, out_of(&s));
-    memcpy(results, out_of(&s), size_of(&s));
-    results += size_of(&s);
+static void sum_at_once(const struct shared_work *w, struct sum_range chunk, uint64_t turn) {
+  const char *sources[SHARED_RANKS];
+  for (struct sum_span s = first_span(w, chunk); s.part; s = next_span(w, chunk, s)) {
+    find_sources(w, chunk, &s, turn, sources);
+    shared_sum(w, s.part->run, sources, out_of(&s), (int64_t)(size_of(&s) / s.part->run->element));
+  }
+}
+
+static void fetch_shown(const struct shared_work *w, const char *const *sources, size_t at, size_t bytes) {
+  for (int r = 0; r < w->size; r++)
+    if (r != w->rank) fetch(sources[r] + at, bytes);
+}
+
+/* Block by block into the own output, and from there to where each of the others has shown it. */
+static void sum_span(const struct shared_work *w, struct sum_range chunk, const struct sum_span *s, uint64_t turn) {
+  const struct collective_run *run = s->part->run;
+  const struct collective_arithmetic *a = run->arithmetic;
+  const char *sources[SHARED_RANKS];
+  size_t bytes = size_of(s);
+  char *to = out_of(s);
+  find_sources(w, chunk, s, turn, sources);
+  fetch_shown(w, sources, 0, MIN(BLOCK, bytes));
+  for (size_t at = 0, n; at < bytes; at += n) {
+    n = MIN(BLOCK, bytes - at);
+    fetch_shown(w, sources, n, MIN(BLOCK, bytes - at - n));
+    pairs_sum(a, sources, w->size, run->element, (int64_t)(n / run->element), to, w->spare, SHARED_SUM);
+    if (a->final) a->final(a, to, run->members, (int64_t)(n / run->element));
+    for (int r = 0; r < w->size; r++) {
+      if (r != w->rank) copy((char *)sources[r], to, n);
+      sources[r] += n;
+    }
+    to += n;
   }
 }
 
 static void sum(const struct shared_work *w, int64_t k, uint64_t turn) {
-  struct sum_range chunk = chunk_of(w, k), own = w->at_once ? chunk : piece_of(w, chunk, w->rank);
-  char *results = w->areas[w->rank]->results[turn & 1];
-  for (struct sum_span s = first_span(w, own); s.part; s = next_span(w, own, s)) {
-    if (w->at_once) sum_part(w, chunk, &s, turn, out_of(&s));
-    else sum_for_all(w, chunk, s, turn, results + (s.at.begin - own.begin));
-  }
+  struct sum_range chunk = chunk_of(w, k), own = piece_of(w, chunk, w->rank);
+  if (w->at_once) sum_at_once(w, chunk, turn);
+  else
+    for (struct sum_span s = first_span(w, own); s.part; s = next_span(w, own, s)) sum_span(w, chunk, &s, turn);
 }
 
-/* The others' pieces. */
-static void gather(const struct shared_work *w, int64_t k, uint64_t turn) {
-  for (int r = 0; r < w->size; r++) {
-    struct sum_range piece = piece_of(w, chunk_of(w, k), r);
-    const char *results = w->areas[r]->results[(turn - 1) & 1];
-    if (r == w->rank) continue;
-    for (struct sum_span s = first_span(w, piece); s.part; s = next_span(w, piece, s))
-      memcpy(out_of(&s), results + (s.at.begin - piece.begin), size_of(&s));
+/* A walk over what others have summed, or are to sum, of a chunk: part by part. */
+struct sum_walk {
+  struct sum_range chunk, own; /* the own piece is for nobody else to see; at once there is none */
+  struct sum_span now;         /* part NULL: it is over */
+  size_t begin, end;           /* of that, in the slot; over: none */
+};
+
+static void walk_on(const struct shared_work *w, struct sum_walk *walk, size_t at, const struct shared_part *near) {
+  struct sum_range c = walk->chunk;
+  if (at < walk->own.begin) walk->now = span_from(w, (struct sum_range){at, walk->own.begin}, near);
+  if (at >= walk->own.begin || !walk->now.part)
+    walk->now = span_from(w, (struct sum_range){MAX(at, walk->own.end), c.end}, near);
+  walk->begin = walk->now.part ? walk->now.at.begin - c.begin : SIZE_MAX;
+  walk->end = walk->now.part ? walk->now.at.end - c.begin : SIZE_MAX;
+}
+
+static struct sum_walk walk_begin(const struct shared_work *w, int64_t k) {
+  struct sum_walk walk = {.begin = SIZE_MAX, .end = SIZE_MAX};
+  if (k < 0 || k >= w->chunks) return walk;
+  walk.chunk = chunk_of(w, k);
+  walk.own = w->at_once ? (struct sum_range){walk.chunk.end, walk.chunk.end} : piece_of(w, walk.chunk, w->rank);
+  walk_on(w, &walk, walk.chunk.begin, first_part(w, walk.chunk));
+  return walk;
+}
+
+static void walk_past(const struct shared_work *w, struct sum_walk *walk, size_t at) {
+  if (walk->end <= at) walk_on(w, walk, walk->now.at.end, walk->now.part);
+}
+
+/* How far one can go from `at` before the walk meets another part, or its first one. */
+static size_t walk_bound(const struct sum_walk *walk, size_t at) { return walk->begin > at ? walk->begin : walk->end; }
+
+static bool is_on(const struct sum_walk *walk, size_t at) { return walk->begin <= at; }
+
+/* The sums of a chunk out of the slot, and another into it: block by block, so that a line comes once for both. Between
+ * are the own pieces, which nobody writes there. */
+static void take_and_show(const struct shared_work *w, int64_t taken, int64_t shown, uint64_t turn) {
+  struct sum_walk from = walk_begin(w, taken), to = walk_begin(w, shown);
+  char *slot = slot_of(w, w->rank, turn);
+  for (size_t at = 0, end; from.now.part || to.now.part; at = end) {
+    bool takes = is_on(&from, at), shows = is_on(&to, at);
+    end = MIN(walk_bound(&from, at), walk_bound(&to, at));
+    if (takes || shows) {
+      size_t last = MAX(takes ? from.end : 0, shows ? to.end : 0);
+      end = MIN(end, at + BLOCK);
+      fetch(slot + end, MIN(BLOCK, last - end));
+    }
+    if (takes) copy(out_of(&from.now) + (at - from.begin), slot + at, end - at);
+    if (shows) copy(slot + at, in_of(&to.now) + (at - to.begin), end - at);
+    walk_past(w, &from, end);
+    walk_past(w, &to, end);
   }
 }
 
 void shared_sums_turn(const struct shared_work *w, int64_t k, uint64_t turn) {
-  if (k < w->chunks) show(w, k, turn);
   if (k > 0 && k <= w->chunks) sum(w, k - 1, turn);
-  if (k > 1 && !w->at_once) gather(w, k - 2, turn);
+  take_and_show(w, w->at_once ? -1 : k - 2, k, turn);
 }

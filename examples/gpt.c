@@ -134,7 +134,7 @@ static shoal_status train(struct settings *s, const struct tokens *tokens) {
   m.in[0] = shoal_placeholder(g, SHOAL_INT32, SHOAL_SHAPE(rows, s->model.context), "tokens");
   m.in[1] = shoal_placeholder(g, SHOAL_INT32, SHOAL_SHAPE(rows, s->model.context), "next");
   build_anywhere(g, &m, &s->where);
-  shoal_op *load = s->init_checkpoint ? load_from(g, s->init_checkpoint) : NULL;
+  struct published load = published_new(g, s->init_checkpoint);
   shoal_input position = input_anywhere(g, &s->where);
   if (shoal_graph_error(g)) exit(shoal_report(g));
 
@@ -146,11 +146,12 @@ static shoal_status train(struct settings *s, const struct tokens *tokens) {
   shoal_scaffold scaffold;
   memset(&scaffold, 0, sizeof scaffold);
   scaffold.size = sizeof scaffold;
-  scaffold.init_fn = load ? load_published : NULL;
-  scaffold.init_arg = load;
+  scaffold.init_fn = load.saver ? load_published : NULL;
+  scaffold.init_arg = &load;
   shoal_status error =
       run_steps(g, &s->steps, &m.watched, m.train, shoal_input_hook(position, m.in, MODEL_INPUTS, fill_tokens, &feeder),
                 &scaffold, writes ? write_own : NULL, &writer);
+  shoal_saver_free(load.saver);
   writer_release(&writer.writer);
   own_release(&writer.own);
   shoal_batches_free(feeder.batches);

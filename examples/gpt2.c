@@ -95,19 +95,20 @@ int main(int argc, char **argv) {
   struct writer writer = writer_new(&s.writing, &s.model, &tokens);
   if (s.writing.sample) build_writer(g, &writer, sharing);
   shoal_sharing_free(sharing);
-  shoal_op *load = s.init_checkpoint ? load_from(g, s.init_checkpoint) : NULL;
+  struct published load = published_new(g, s.init_checkpoint);
   shoal_pop_device(g);
   if (shoal_graph_error(g)) return shoal_report(g);
 
   shoal_input position = {shoal_global_step(g).value, NULL};
   shoal_scaffold scaffold = {0};
   scaffold.size = sizeof scaffold;
-  scaffold.init_fn = s.init_checkpoint ? load_published : NULL;
-  scaffold.init_arg = load;
+  scaffold.init_fn = load.saver ? load_published : NULL;
+  scaffold.init_arg = &load;
   shoal_status error =
       run_steps(g, &s.steps, &t.watched, t.train, shoal_input_hook(position, t.in, 2, fill_tokens, &feeder), &scaffold,
                 s.writing.sample ? write_text : NULL, &writer);
   shoal_batches_free(feeder.batches);
+  shoal_saver_free(load.saver);
   writer_release(&writer);
   shoal_graph_free(g);
   return shoal_train_exit(error);

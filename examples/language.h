@@ -28,28 +28,24 @@ static inline void check_model(const struct gpt2 *m, const struct learning *l) {
 
 /* ---- a published checkpoint ---- */
 
-/* An op that gives each variable of the model its value from a checkpoint. */
-static inline shoal_op *load_from(shoal_graph *g, const char *prefix) {
+/* Gives each variable of the model its value from a checkpoint. Free saver. */
+struct published {
+  const char *prefix; /* NULL: none */
+  shoal_saver *saver;
+};
+
+static inline struct published published_new(shoal_graph *g, const char *prefix) {
   static shoal_var vars[MOST_VARIABLES];
-  static shoal_op *assigned[MOST_VARIABLES];
+  struct published p = {prefix, NULL};
   int n = shoal_variables(g, true, vars, MOST_VARIABLES);
-  shoal_out file = shoal_constant_string(g, prefix), all = shoal_constant_strings(g, (const char *const[]){""}, 1);
-  for (int i = 0; i < n; i++) {
-    const char *name = shoal_op_name(vars[i].handle.node);
-    const shoal_dtype dtype = shoal_out_dtype(vars[i].value);
-    shoal_builder *b = shoal_build(g, "RestoreV2", NULL);
-    shoal_build_input(b, file);
-    shoal_build_input(b, shoal_constant_strings(g, &name, 1));
-    shoal_build_input(b, all);
-    shoal_build_types(b, "dtypes", &dtype, 1);
-    assigned[i] = shoal_variable_assign(g, vars[i], shoal_build_end_out(b));
-  }
-  return shoal_group(g, assigned, n, "load_published");
+  if (prefix) p.saver = shoal_saver_new(g, SHOAL_OPTIONS(shoal_saver_options, .vars = vars, .n_vars = n));
+  return p;
 }
 
-/* A scaffold's init_fn; arg: that op. */
+/* A scaffold's init_fn; arg: that. */
 static inline shoal_status load_published(void *arg, shoal_session *session) {
-  return shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, (shoal_op *)arg);
+  const struct published *p = (const struct published *)arg;
+  return shoal_saver_restore(p->saver, session, p->prefix);
 }
 
 /* ---- writing ---- */

@@ -24,9 +24,11 @@ static shoal_status order(struct word_vocabulary *v, struct words *from, int64_t
   }
   words_sort(&v->words, 1);
   for (size_t i = 0; i < v->words.n; i++) v->total += v->words.at[i].count;
+  size_t different = from->n - (line_end >= 0);
   if (v->words.n > 1) return NULL;
+  if (!different) return INVALID("there are no words in the text");
   return INVALID("no word is there %" PRId64 " times or more (%zu different ones are): lower -min-count", min_count,
-                 from->n - (line_end >= 0));
+                 different);
 }
 
 static void measure(struct word_vocabulary *v, const struct words *w) {

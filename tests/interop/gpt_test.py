@@ -116,6 +116,16 @@ def test_stages_do_what_the_whole_does():
         assert "restored" in text and len(losses(text)) == 2, text
 
 
+def test_begins_with_a_model_of_another_size():
+    with Folder() as folder:
+        flags = [f"--data={folder}/text", *SIZE, "--steps=1", "--batch=2"]
+        gpt(*flags, f"--checkpoint_dir={folder}/out")
+        begin = f"--init_checkpoint={folder}/out/model.ckpt-1"
+        text = gpt(*flags, f"--width={WIDTH * 2}", begin, code=1)
+        assert "is of another model" in text and f"[256,{WIDTH * 2}], in the checkpoint float [256,{WIDTH}]" in text, text
+        assert "was not restored" in gpt(*flags, f"--init_checkpoint={folder}/none", code=1)
+
+
 def test_on_parameter_servers():
     with Folder() as folder:
         flags = [f"--data={folder}/text", *SIZE, "--batch=4", "--steps=60", f"--checkpoint_dir={folder}/out"]

@@ -179,6 +179,9 @@ def test_bad_input(folder):
     train = ("train", "-train", text, "-output", out)
     assert "no text" in command(*train, code=2)[1]
     with open(text, "w") as f:
+        f.write(" \n\n")
+    assert "there are no words in the text" in command(*train, "-min-count", "1", code=2)[1]
+    with open(text, "w") as f:
         f.write("a b c d e")
     assert "lower -min-count" in command(*train, code=2)[1]
     with open(text, "w") as f:

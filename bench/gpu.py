@@ -6,6 +6,9 @@ A process for each side, which take turns round by round. Printed: the median of
 spread (half the distance between the quartiles, in percent), and how many times faster Shoal is than the best other
 side. PyTorch is there twice: as its users write it (eager), and with its step captured as a CUDA graph. It is taken
 from this Python, or from the one that $SHOAL_TORCH names; without it there is Shoal's side alone.
+
+All sides begin with the same values and have the same data. Below each case: the loss after the first 200 steps, with
+that of Shoal's CPU, and the memory of the card that each side took by then, its CUDA context included.
 """
 import argparse
 import os
@@ -13,6 +16,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 
 from run import spread
 
@@ -23,6 +27,7 @@ CASES = {"fed": "MLP 784-100-10, batch 100, fed and fetched",
          "cnn": "CNN of two convolutions, batch 128, fed and fetched",
          "cnn_resident": "CNN of two convolutions, batch 128, data on the card"}
 SIDES = ["shoal", "torch graph", "torch eager"]
+FIRST = 200  # steps after which losses are compared
 
 
 class Side:
@@ -61,25 +66,51 @@ def torch_python():
     return None
 
 
-def bench(case, args, torch):
-    commands = {"shoal": [os.path.join(args.build, "bench", "gpu_step"), case]}
-    for how in ("graph", "eager") if torch else ():
-        commands[f"torch {how}"] = [torch, os.path.join(HERE, "gpu_torch.py"), case, how]
-    sides, each, rates = {}, {}, {name: [] for name in commands}
-    for name, command in commands.items():
+def memory_in_use():
+    """Of the card, in MB; 0 where nobody can say."""
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return 0
+    return int(said) if said.isdigit() else 0
+
+
+class Case:
+    """The sides of a case, each begun after the other, and what is seen of them."""
+
+    def __init__(self, case, args, torch, folder):
+        values, step = os.path.join(folder, case), os.path.join(args.build, "bench", "gpu_step")
+        self.sides, self.each, self.losses, self.memory = {}, {}, {}, {}
+        self.seconds = args.seconds
+        self.begin("shoal", [step, case, f"--values={values}"])
+        for how in ("graph", "eager") if torch else ():
+            self.begin(f"torch {how}", [torch, os.path.join(HERE, "gpu_torch.py"), case, how, values])
+        cpu = Side([step, case, "--device=/device:CPU:0"])
+        cpu.run(FIRST)
+        cpu.close()
+        self.losses["CPU"] = cpu.loss
+
+    def begin(self, name, command):
+        before = memory_in_use()
         try:
             side = Side(command)
-            side.run(200)
-            each[name] = max(10, int(args.seconds / max(side.run(200) / 200, 1e-7)))
-            sides[name] = side
+            side.run(FIRST)
+            self.losses[name] = side.loss
+            self.each[name] = max(10, int(self.seconds / max(side.run(FIRST) / FIRST, 1e-7)))
+            self.sides[name] = side
         except (RuntimeError, BrokenPipeError) as e:
             print(f"  {name}: {e}", file=sys.stderr)
-    for _ in range(args.rounds):
-        for name, side in sides.items():
-            rates[name].append(each[name] / side.run(each[name]))
-    for side in sides.values():
-        side.close()
-    return {name: rates[name] for name in sides}
+        self.memory[name] = memory_in_use() - before
+
+    def rates(self, rounds):
+        rates = {name: [] for name in self.sides}
+        for _ in range(rounds):
+            for name, side in self.sides.items():
+                rates[name].append(self.each[name] / side.run(self.each[name]))
+        for side in self.sides.values():
+            side.close()
+        return rates
 
 
 def head(sides):
@@ -97,6 +128,10 @@ def show(title, unit, sides, rates):
     print("| " + " | ".join(cells) + " |", flush=True)
 
 
+def show_more(title, sides, found, say, last="-"):
+    print("| " + " | ".join([title, *(say(found[s]) if s in found else "-" for s in sides), last]) + " |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build")
@@ -107,9 +142,15 @@ def main():
     need_card(args.build)
     torch = torch_python()
     head(SIDES)
-    for case in CASES:
-        if re.search(args.only, case):
-            show(CASES[case], "steps", SIDES, bench(case, args, torch))
+    with tempfile.TemporaryDirectory(prefix="shoal_gpu_") as folder:
+        for case in CASES:
+            if not re.search(args.only, case):
+                continue
+            c = Case(case, args, torch, folder)
+            show(CASES[case], "steps", SIDES, c.rates(args.rounds))
+            show_more(f"{case}: loss after {FIRST} steps", SIDES, c.losses, "{:.6f}".format,
+                      f"CPU {c.losses['CPU']:.6f}")
+            show_more(f"{case}: memory", SIDES, c.memory, "{:,} MB".format)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 
-from gpu import head, need_card, show, torch_python
+from gpu import head, need_card, show, show_more, torch_python
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CASES = {"gpt2": ("GPT-2 124M, 1,024 tokens, batch {}", "tokens"), "resnet50": ("ResNet-50, batch {}", "pictures")}
@@ -94,7 +94,7 @@ def main():
         title, unit = CASES[case]
         title = title.format(args.batch or BATCH[case])
         show(title, unit, SIDES, found)
-        print(f"| {title}, memory | " + " | ".join(f"{memory.get(s, 0):,} MB" for s in SIDES) + " | - |", flush=True)
+        show_more(f"{title}, memory", SIDES, memory, "{:,} MB".format)
 
 
 if __name__ == "__main__":

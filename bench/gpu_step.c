@@ -1,6 +1,6 @@
 /* A small model's step on a card: Shoal's side of gpu.py.
  *
- *   gpu_step CASE [--device=/device:GPU:0] [--target=grpc://HOST:PORT] [--adam]
+ *   gpu_step CASE [--device=/device:GPU:0] [--target=grpc://HOST:PORT] [--adam] [--values=FILE]
  *
  * Trained by gradient descent, or by Adam, on pictures of 28 by 28; in every step the loss is fetched, but for one.
  * Cases:
@@ -14,6 +14,9 @@
  * With a target, whose task has what is fed and fetched, and a device of another task, values go between the two by
  * messages, as they do under TensorFlow's master.
  *
+ * What it begins with is written to a file, for others to begin with the same: the variables, in the order in which the
+ * model has them, then images and labels of each batch, all bare.
+ *
  * Each line of input is a number of steps; the answer is a line with the seconds they took and the last loss. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,7 +29,7 @@
 
 enum { HIDDEN = 100, SETS = 20, AHEAD = 100 };
 
-static const char *device = "/device:GPU:0", *target;
+static const char *device = "/device:GPU:0", *target, *values;
 static bool fed = true, ahead, cnn, adam;
 static int batch = 100;
 
@@ -98,6 +101,33 @@ static void make_model(struct model *m) {
   check(shoal_session_step(m->s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
 }
 
+static void write_bare(FILE *f, shoal_tensor *t) {
+  size_t n = shoal_tensor_bytes(t);
+  if (fwrite(shoal_tensor_data(t), 1, n, f) == n) return;
+  perror(values);
+  exit(1);
+}
+
+static void write_values(const struct model *m) {
+  enum { MOST = 16 };
+  shoal_var vars[MOST];
+  int n = shoal_variables(m->g, true, vars, MOST);
+  FILE *f = fopen(values, "wb");
+  for (int i = 0; f && i < n; i++) {
+    shoal_tensor *t = NULL;
+    check(shoal_session_step(m->s, SHOAL_NO_FEEDS, SHOAL_FETCH(vars[i].value, &t), NULL));
+    write_bare(f, t);
+    shoal_tensor_unref(t);
+  }
+  for (int i = 0; f && i < SETS; i++) {
+    write_bare(f, data[i].images);
+    write_bare(f, data[i].labels);
+  }
+  if (f && !fclose(f)) return;
+  perror(values);
+  exit(1);
+}
+
 static float step(struct model *m, int i) {
   float loss;
   if (fed)
@@ -125,9 +155,11 @@ int main(int argc, char **argv) {
   for (int i = 2; i < argc; i++)
     if (!strncmp(argv[i], "--device=", 9)) device = argv[i] + 9;
     else if (!strncmp(argv[i], "--target=", 9)) target = argv[i] + 9;
+    else if (!strncmp(argv[i], "--values=", 9)) values = argv[i] + 9;
     else adam = !strcmp(argv[i], "--adam");
   make_data();
   make_model(&m);
+  if (values) write_values(&m);
   while (fgets(line, sizeof line, stdin)) {
     int n = atoi(line);
     float loss = 0;

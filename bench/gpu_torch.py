@@ -1,6 +1,8 @@
-"""PyTorch's side of gpu.py: the same model and data as gpu_step.c.
+"""PyTorch's side of gpu.py: the same model as gpu_step.c, which begins with the same values and has the same data.
 
-  python gpu_torch.py fed|resident|ahead|cnn|cnn_resident graph|eager
+  python gpu_torch.py fed|resident|ahead|cnn|cnn_resident graph|eager VALUES
+
+VALUES is what `gpu_step --values` has written.
 """
 import sys
 import time
@@ -22,20 +24,43 @@ def cnn():
                          nn.Linear(7 * 7 * 32, 128), nn.ReLU(), nn.Linear(128, CLASSES))
 
 
+def shoals(p):
+    """The shape that a parameter has in Shoal, and in what order its dimensions are to be taken."""
+    if p.dim() == 4:
+        return [*p.shape[2:], p.shape[1], p.shape[0]], (3, 2, 0, 1)
+    if p.dim() == 2 and p.shape[1] == 7 * 7 * 32:  # channels are last there in what is flattened
+        return [7, 7, 32, p.shape[0]], (3, 2, 0, 1)
+    return list(reversed(p.shape)), tuple(reversed(range(p.dim())))
+
+
+def read(file, shape, dtype):
+    t = torch.empty(shape, dtype=dtype)
+    if file.readinto(memoryview(t.numpy()).cast("B")) != t.numel() * t.element_size():
+        sys.exit("the file of values is too short")
+    return t
+
 
 class Model:
-    def __init__(self, case, graph):
+    def __init__(self, case, graph, values):
         self.fed, batch = case in ("fed", "cnn"), 128 if "cnn" in case else 100
         self.every = AHEAD if case == "ahead" else 1
         torch.manual_seed(1)
         torch.backends.cuda.matmul.allow_tf32 = True  # as Shoal's products of float32 are
         torch.backends.cudnn.benchmark = True
         self.net = (cnn() if "cnn" in case else mlp()).cuda()
-        self.data = [(torch.rand(batch, PIXELS), torch.randint(CLASSES, (batch,))) for _ in range(SETS)]
+        with open(values, "rb") as f:
+            begin = []
+            for p in self.net.parameters():
+                shape, order = shoals(p)
+                begin.append(read(f, shape, torch.float32).permute(order).reshape(p.shape).cuda())
+            self.data = [(read(f, (batch, PIXELS), torch.float32), read(f, (batch,), torch.int64)) for _ in range(SETS)]
         self.pinned = [t.pin_memory() for t in self.data[0]]
         self.x, self.y = (t.cuda() for t in self.data[0])
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.01)
-        self.graph = self.capture() if graph else None
+        self.graph = self.capture() if graph else None  # which takes steps
+        with torch.no_grad():
+            for p, value in zip(self.net.parameters(), begin):
+                p.copy_(value)
 
     def train(self):
         self.optimizer.zero_grad(set_to_none=False)
@@ -69,7 +94,7 @@ class Model:
 
 
 def main():
-    model = Model(sys.argv[1], sys.argv[2] == "graph")
+    model = Model(sys.argv[1], sys.argv[2] == "graph", sys.argv[3])
     for line in sys.stdin:
         start, loss = time.perf_counter(), 0.0
         for i in range(int(line)):

@@ -192,9 +192,8 @@ void pool_submit(struct pool *p, void (*fn)(void *), void *arg) {
   }
   pthread_mutex_lock(&p->lock);
   push(p, (struct pool_task){fn, arg, file_roots_current()});
-  bool sleeping = p->idle > 0;
+  if (p->idle > 0) pthread_cond_signal(&p->wake); /* here: behind the lock fn may be over, and the pool freed */
   pthread_mutex_unlock(&p->lock);
-  if (sleeping) pthread_cond_signal(&p->wake);
 }
 
 /* What a loop does, and in which pieces. */

@@ -1,6 +1,7 @@
 /* Thread pools and cancellation. */
 #include "unit.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -8,6 +9,8 @@
 #include "base/pool.h"
 
 static void count(void *arg) { atomic_fetch_add((atomic_int *)arg, 1); }
+
+static atomic_int told;
 
 static void submitted_tasks_all_run(void **state) {
   for (int threads = 1; threads <= 4; threads++) {
@@ -18,6 +21,24 @@ static void submitted_tasks_all_run(void **state) {
     pool_free(p);
     assert_int_equal(done, 10000);
   }
+}
+
+static void tell(void *arg) {
+  struct pool *p = arg;
+  pool_submit(p, count, &told);
+}
+
+/* Who waits for the last task frees the pool, and who has submitted that may not have returned. */
+static void freed_when_its_last_task_is_over(void **state) {
+  struct pool *others = pool_new(1, "others");
+  for (int i = 0; i < 2000; i++) {
+    struct pool *p = pool_new(1, "test");
+    atomic_store(&told, 0);
+    pool_submit(others, tell, p);
+    while (!atomic_load(&told)) sched_yield();
+    pool_free(p);
+  }
+  pool_free(others);
 }
 
 struct loop {
@@ -205,7 +226,8 @@ static void cancel_races_with_deregister(void **state) {
   }
 }
 
-RUN_TESTS(cmocka_unit_test(submitted_tasks_all_run), cmocka_unit_test(loops_visit_each_index_once),
-          cmocka_unit_test(a_loop_keeps_to_its_threads), cmocka_unit_test(pieces_taper),
-          cmocka_unit_test(loops_inside_loops_end), cmocka_unit_test(helpers_that_bring_nothing_are_left_asleep),
-          cmocka_unit_test(cancel_calls_each_hook_once), cmocka_unit_test(cancel_races_with_deregister))
+RUN_TESTS(cmocka_unit_test(submitted_tasks_all_run), cmocka_unit_test(freed_when_its_last_task_is_over),
+          cmocka_unit_test(loops_visit_each_index_once), cmocka_unit_test(a_loop_keeps_to_its_threads),
+          cmocka_unit_test(pieces_taper), cmocka_unit_test(loops_inside_loops_end),
+          cmocka_unit_test(helpers_that_bring_nothing_are_left_asleep), cmocka_unit_test(cancel_calls_each_hook_once),
+          cmocka_unit_test(cancel_races_with_deregister))

@@ -87,6 +87,9 @@ static shoal_status check_virtual(const struct device_options *o, int used, int 
 static shoal_status check_type(const struct device_type *type, const struct device_options *o, int asked) {
   int cards[MOST_CARDS], valid = 0;
   if (asked) TRY(find_cards(type, o, cards, &valid));
+  if (valid && !(o->memory_fraction >= 0 && o->memory_fraction <= 1))
+    return INVALID("per_process_gpu_memory_fraction is %g: expected 0 to 1 (more than a card has is not supported)",
+                   o->memory_fraction);
   return o->n_cards ? check_virtual(o, asked < 0 ? valid : MIN(asked, valid), valid) : NULL;
 }
 

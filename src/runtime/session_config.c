@@ -101,8 +101,6 @@ static shoal_status read_gpu_options(struct device_options *o, struct wire w) {
     for (struct wire_field k; wire_next(&inside, &k) == WIRE_FIELD;)
       if (k.tag == GPUOptions_Experimental_virtual_devices) TRY(read_virtual(o, wire_inside(&k)));
   }
-  if (!(o->memory_fraction >= 0 && o->memory_fraction <= 1))
-    return INVALID("per_process_gpu_memory_fraction is %g", o->memory_fraction);
   return NULL;
 }
 

@@ -58,6 +58,8 @@ def without_a_card():
     assert "the NVIDIA driver finds no card" in text and "CUDA_VISIBLE_DEVICES" in text, text
     text = devices(source.replace("return 100", "return 803"))
     assert "of different versions" in text, text
+    text = devices(source.replace("return 100", "return 999"))
+    assert "nvidia-uvm" in text and "lost" not in text, text
 
 
 if __name__ == "__main__":

@@ -178,6 +178,10 @@ static void cards_are_divided(void **state) {
   check_memory(s, (int64_t[]){1 << 30, 4 << 20, 8 << 20}, 3);
   ASSERT_FAILS(open_with("", (float[]){1}, 1, 0.5, &s), SHOAL_INVALID_ARGUMENT, "per_process_gpu_memory_fraction");
   ASSERT_FAILS(open_with("", NULL, 0, 1.5, &s), SHOAL_INVALID_ARGUMENT, "per_process_gpu_memory_fraction is 1.5");
+  setup_gpus("0"); /* who has no card heeds no share of one */
+  ASSERT_OK(open_with("", NULL, 0, 1.5, &s));
+  ASSERT_OK(shoal_session_close(s));
+  setup_gpus("2");
   ASSERT_FAILS(open_with("", (float[]){0.0f}, 1, 0, &s), SHOAL_INVALID_ARGUMENT, "memory_limit_mb is 0");
   ASSERT_FAILS(open_with("", (float[]){1, -1, 1, -1, 1}, 5, 0, &s), SHOAL_UNKNOWN, "Not enough GPUs");
 }

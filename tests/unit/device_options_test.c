@@ -157,7 +157,7 @@ static void servers_heed_their_own(void **state) {
   ASSERT_FAILS(start(&t, &server), SHOAL_INVALID_ARGUMENT, "duplicate entries");
   t.n = 0;
   configure(&t, "1", 2);
-  ASSERT_FAILS(start(&t, &server), SHOAL_INVALID_ARGUMENT, "the server's ConfigProto: per_process");
+  ASSERT_FAILS(start(&t, &server), SHOAL_INVALID_ARGUMENT, "per_process_gpu_memory_fraction is 2");
   text_release(&t);
   text_release(&of_session);
   text_release(&none);

@@ -13,6 +13,9 @@
   "the card is lost to this process, and will be there again when the process is started again; the system's log may " \
   "say why (Xid)"
 
+/* The same number before there is a card. */
+#define NOT_READY "the driver's modules may not be ready: does nvidia-smi show the card, and is nvidia-uvm loaded?"
+
 static void describe(int error, char *out, size_t size);
 
 static struct {
@@ -94,9 +97,10 @@ static const struct {
              {714, 719, LOST},
              {802, 802, "the machine's NVLink fabric is not ready: is nvidia-fabricmanager running?"},
              {803, 803, "the driver and its kernel module are of different versions: load the module again, or reboot"},
-             {999, 999, LOST}};
+             {CU_UNKNOWN, CU_UNKNOWN, LOST}};
 
 static const char *hint_for(int error) {
+  if (error == CU_UNKNOWN && !driver.cards) return NOT_READY;
   for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
     if (error >= hints[i].first && error <= hints[i].last) return hints[i].hint;
   return NULL;

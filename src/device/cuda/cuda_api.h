@@ -21,7 +21,7 @@ typedef struct {
   char bytes[64];
 } CUipcMemHandle;
 
-enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_DISABLE_TIMING = 2, CU_OUT_OF_MEMORY = 2 };
+enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_DISABLE_TIMING = 2, CU_OUT_OF_MEMORY = 2, CU_UNKNOWN = 999 };
 enum cu_attribute { CU_MULTIPROCESSORS = 16, CU_COMPUTE_MODE = 20, CU_CAPABILITY_MAJOR = 75, CU_CAPABILITY_MINOR = 76 };
 
 /* Name, symbol, arguments: each returns CUDA's error, 0 for none. */

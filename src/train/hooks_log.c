@@ -1,4 +1,5 @@
 /* Hooks that talk to people: LoggingTensor, progress. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -113,7 +114,7 @@ struct progress {
   struct progress_rate rate;           /* of all workers */
   double loss;                         /* smoothed */
   double staleness;                    /* smoothed */
-  bool terminal;
+  bool terminal, told;  /* told: that the loss is no number any more */
   shoal_status refused; /* why the options are none; NULL: they are good */
 };
 
@@ -177,6 +178,11 @@ static shoal_status progress_after(void *state, shoal_run_context *c) {
   if (s->last_step >= 0) s->staleness = keep * s->staleness + (1 - keep) * (double)others;
   s->last_step = step;
   s->own += shoal_context_steps(c);
+  if (!isfinite(loss) && !s->told) {
+    s->told = true;
+    progress_say(s->label, "the loss is %g at step %" PRId64 ": a smaller learning rate, or clipped gradients, may help",
+                 loss, step);
+  }
   int64_t now = clock_ns();
   if (now >= s->next_ns) show(s, now, false);
   return NULL;

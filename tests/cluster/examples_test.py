@@ -265,6 +265,11 @@ def mistakes():
     # A loss that is no number: which step, and no accuracy.
     text = run("mnist_replica", "--learning_rate=1e30", "--train_steps=300", code=1)
     assert re.search(r"NaN loss during training.*at step \d+", text) and "accuracy" not in text, text
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/a.csv", "w") as f:
+            f.write("1,2,3\n" * 200)
+        text = run("feed", f"--data_dir={folder}", "--learning_rate=1e38", "--epochs=3")
+        assert re.search(r"the loss is (inf|-?nan) at step \d+: a smaller learning rate", text), text
 
 
 def by_hand():

@@ -526,6 +526,7 @@ static struct collective_run *end_exchange(struct shared_group *g, int n, shoal_
   g->next += (uint64_t)n;
   post(g);
   pthread_mutex_unlock(&g->lock);
+  if (broken) atomic_store(&g->own->given_up, g->epoch);
   if (broken) end_epoch(g, g->epoch);
   if (broken) ring_all(g);
   shoal_status_free(s);
@@ -778,18 +779,20 @@ struct shared_group *shared_group_new(const struct shared_group_request *q) {
   return NULL;
 }
 
-/* Nobody reads what this rank has shown. */
+/* Nobody reads what this rank has shown any more, or writes sums there. Where this one gave up, another may have found
+ * that all had ended the turn before, and be in one to which this rank has not come. */
 static bool are_past(struct shared_group *g) {
+  bool gave_up = atomic_load(&g->own->given_up) == g->epoch;
   for (int r = 0; r < g->size; r++) {
     struct shared_area *a = g->areas[r];
     if (a && atomic_load(&a->key) == key_of(g->identity, r) && atomic_load(&a->epoch) == g->epoch &&
-        atomic_load(&a->turn) < g->turn)
+        atomic_load(&a->given_up) != g->epoch && atomic_load(&a->turn) < g->turn + gave_up)
       return false;
   }
   return true;
 }
 
-/* An area that somebody may read yet is not used again. */
+/* An area in which somebody may be yet is not used again. */
 static void leave(struct shared_group *g) {
   int64_t end = clock_ns() + LEAVE_NS;
   bool past = are_past(g);

@@ -66,6 +66,7 @@ struct shared_area *shared_home_take(struct shared_home *h, uint64_t key) {
   if (found) {
     atomic_store(&found->epoch, 0);
     atomic_store(&found->broken, 0);
+    atomic_store(&found->given_up, 0);
     atomic_store(&found->has_window, 0);
     bond_word_clear(&found->bond);
     atomic_store(&found->key, key);

@@ -63,6 +63,7 @@ struct shared_area {
   _Alignas(64) _Atomic uint64_t posted;
   _Alignas(64) _Atomic uint64_t ordered;    /* rank 0's */
   _Alignas(64) _Atomic uint64_t turn;       /* turns that it has ended */
+  _Atomic uint64_t given_up;                /* the epoch in which it has given one up, and begins no turn more */
   _Alignas(64) _Atomic uint32_t has_window; /* it is told: of groups in devices' memory */
   struct device_handle window;
   struct bond_word bond; /* of groups in devices' memory: see bonded.h */

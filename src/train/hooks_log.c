@@ -114,8 +114,8 @@ struct progress {
   struct progress_rate rate;           /* of all workers */
   double loss;                         /* smoothed */
   double staleness;                    /* smoothed */
-  bool terminal, told;  /* told: that the loss is no number any more */
-  shoal_status refused; /* why the options are none; NULL: they are good */
+  bool terminal, told;                 /* told: that the loss is no number any more */
+  shoal_status refused;                /* why the options are none; NULL: they are good */
 };
 
 static shoal_status progress_begin(void *state, shoal_graph *g) {
@@ -180,8 +180,9 @@ static shoal_status progress_after(void *state, shoal_run_context *c) {
   s->own += shoal_context_steps(c);
   if (!isfinite(loss) && !s->told) {
     s->told = true;
-    progress_say(s->label, "the loss is %g at step %" PRId64 ": a smaller learning rate, or clipped gradients, may help",
-                 loss, step);
+    progress_say(s->label,
+                 "the loss is %g at step %" PRId64 ": a smaller learning rate, or clipped gradients, may help", loss,
+                 step);
   }
   int64_t now = clock_ns();
   if (now >= s->next_ns) show(s, now, false);

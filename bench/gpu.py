@@ -8,7 +8,7 @@ side. PyTorch is there twice: as its users write it (eager), and with its step c
 from this Python, or from the one that $SHOAL_TORCH names; without it there is Shoal's side alone.
 
 All sides begin with the same values and have the same data. Below each case: the loss after the first 200 steps, with
-that of Shoal's CPU, and the memory of the card that each side took by then, its CUDA context included.
+that of Shoal's CPU, and the memory of the card that each side took as it began, its CUDA context included.
 """
 import argparse
 import os
@@ -67,13 +67,13 @@ def torch_python():
 
 
 def memory_in_use():
-    """Of the card, in MB; 0 where nobody can say."""
-    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    """Of the first card, in MB; None where nobody can say."""
+    query = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     try:
         said = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
-        return 0
-    return int(said) if said.isdigit() else 0
+        return None
+    return int(said) if said.isdigit() else None
 
 
 class Case:
@@ -86,10 +86,9 @@ class Case:
         self.begin("shoal", [step, case, f"--values={values}"])
         for how in ("graph", "eager") if torch else ():
             self.begin(f"torch {how}", [torch, os.path.join(HERE, "gpu_torch.py"), case, how, values])
-        cpu = Side([step, case, "--device=/device:CPU:0"])
-        cpu.run(FIRST)
-        cpu.close()
-        self.losses["CPU"] = cpu.loss
+        self.begin("CPU", [step, case, "--device=/device:CPU:0"])
+        if "CPU" in self.sides:
+            self.sides.pop("CPU").close()
 
     def begin(self, name, command):
         before = memory_in_use()
@@ -101,7 +100,10 @@ class Case:
             self.sides[name] = side
         except (RuntimeError, BrokenPipeError) as e:
             print(f"  {name}: {e}", file=sys.stderr)
-        self.memory[name] = memory_in_use() - before
+            return
+        now = memory_in_use()
+        if now is not None:
+            self.memory[name] = now - before
 
     def rates(self, rounds):
         rates = {name: [] for name in self.sides}
@@ -149,7 +151,7 @@ def main():
             c = Case(case, args, torch, folder)
             show(CASES[case], "steps", SIDES, c.rates(args.rounds))
             show_more(f"{case}: loss after {FIRST} steps", SIDES, c.losses, "{:.6f}".format,
-                      f"CPU {c.losses['CPU']:.6f}")
+                      f"CPU {c.losses.get('CPU', float('nan')):.6f}")
             show_more(f"{case}: memory", SIDES, c.memory, "{:,} MB".format)
 
 

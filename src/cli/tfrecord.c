@@ -107,7 +107,7 @@ static shoal_status read_all(struct records *r, struct record_reader *reader, vi
   }
   counted_text_release(&record);
   if (shoal_status_code(s) == SHOAL_DATA_LOSS && reader->fault == RECORD_BAD_STREAM) /* which names the file */
-    return status_suffix(s, ", in the record at %" PRIu64, reader->offset);
+    return status_suffix(s, ", behind %" PRIu64 " bytes of records", reader->offset);
   if (shoal_status_code(s) != SHOAL_OUT_OF_RANGE) return status_prefix(s, "%s: ", r->path);
   shoal_status_free(s);
   if (r->at_damage == TELL && reader->in.within) /* (reading, this is the end, as in tf.data) */

@@ -26,7 +26,7 @@ static shoal_status order(struct word_vocabulary *v, struct words *from, int64_t
   for (size_t i = 0; i < v->words.n; i++) v->total += v->words.at[i].count;
   size_t different = from->n - (line_end >= 0);
   if (v->words.n > 1) return NULL;
-  if (!different) return INVALID("there are no words in the text");
+  if (!different) return INVALID("there are no words");
   return INVALID("no word is there %" PRId64 " times or more (%zu different ones are): lower -min-count", min_count,
                  different);
 }

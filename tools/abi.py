@@ -27,6 +27,13 @@ What is new belongs to a version that is not released yet: raise the minor one i
 each release."""
 
 
+def cached(build, name):
+    """What the build folder was configured with; "": nothing."""
+    with open(os.path.join(build, "CMakeCache.txt")) as f:
+        found = re.search(rf"^{name}:\w+=(.*)$", f.read(), re.M)
+    return found[1] if found else ""
+
+
 def run(*command, **options):
     p = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
     if p.returncode:

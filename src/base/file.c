@@ -62,7 +62,8 @@ static int stat_in(const struct file_place *at, struct stat *st) {
 static int open_in(const struct file_place *at, int flags) {
   bool ordinary = must_be_ordinary(at);
   struct stat st;
-  if (ordinary && !(flags & O_DIRECTORY) && stat_in(at, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode)) {
+  bool looks = ordinary && !(flags & O_DIRECTORY) && stat_in(at, &st) == 0;
+  if (looks && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode)) {
     errno = EACCES;
     return -1;
   }

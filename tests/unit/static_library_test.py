@@ -8,7 +8,8 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "tests", "interop"))
+sys.path[:0] = [os.path.join(ROOT, "tests", "interop"), os.path.join(ROOT, "tools")]
+import abi
 import tap
 
 BUILD = os.environ.get("SHOAL_BUILD", os.path.join(ROOT, "build"))
@@ -21,14 +22,8 @@ def run(*command):
     return p.stdout
 
 
-def cached(name):
-    with open(os.path.join(BUILD, "CMakeCache.txt")) as f:
-        found = re.search(rf"^{name}:\w+=(.*)$", f.read(), re.M)
-    return found[1] if found else ""
-
-
 def need_one_object():
-    if cached("SHOAL_SANITIZE"):
+    if abi.cached(BUILD, "SHOAL_SANITIZE"):
         raise tap.Skip("a build with sanitizers keeps its objects apart")
     if not shutil.which("nm"):
         raise tap.Skip("there is no nm")
@@ -56,7 +51,7 @@ def test_program_with_names_of_ours():
         names, program = os.path.join(folder, "names.c"), os.path.join(folder, "program")
         with open(names, "w") as f:
             f.writelines(f"char {n}[64];\n" for n in taken)
-        run(cached("CMAKE_C_COMPILER"), "-w", "-fno-builtin", f"-I{ROOT}/include", f"-I{BUILD}/gen/include", "-o", program,
+        run(abi.cached(BUILD, "CMAKE_C_COMPILER"), "-w", "-fno-builtin", f"-I{ROOT}/include", f"-I{BUILD}/gen/include", "-o", program,
             os.path.join(ROOT, "examples", "hello.c"), names, LIBRARY, *libraries)
         assert "40 + 2 = 42" in run(program)
 

@@ -13,7 +13,7 @@ enum { MOST_KNOWN = 4096, FIRST_ROOM = 64 }; /* groups, or instances: more are a
 struct known_instance {
   int group_key, key;
   enum collective_kind kind;
-  int dtype, source;
+  int dtype, source, arithmetic;
   bool is_there;
 };
 
@@ -103,6 +103,7 @@ bool collectives_known_instance(struct session_collectives *c, const struct coll
   pthread_mutex_lock(&c->lock);
   const struct known_instance *k = c->n_instances ? place_of(c, m->group_key, m->instance_key) : NULL;
   bool known = k && k->is_there && k->kind == m->kind && k->dtype == (int)m->dtype &&
+               k->arithmetic == collective_arithmetic_code(m->arithmetic) &&
                collectives_plays_its_part(m, rank, k->source);
   if (known) *source = k->source;
   pthread_mutex_unlock(&c->lock);
@@ -114,7 +115,13 @@ void collectives_know_instance(struct session_collectives *c, const struct colle
   make_room(c);
   struct known_instance *k = place_of(c, m->group_key, m->instance_key);
   c->n_instances += !k->is_there;
-  *k = (struct known_instance){m->group_key, m->instance_key, m->kind, (int)m->dtype, source, true};
+  *k = (struct known_instance){.group_key = m->group_key,
+                               .key = m->instance_key,
+                               .kind = m->kind,
+                               .dtype = (int)m->dtype,
+                               .source = source,
+                               .arithmetic = collective_arithmetic_code(m->arithmetic),
+                               .is_there = true};
   pthread_mutex_unlock(&c->lock);
 }
 

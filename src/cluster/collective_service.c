@@ -249,6 +249,7 @@ void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
   enum wire_step step = WIRE_END;
   shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
+    if (f.tag == CompleteInstanceRequest_name) i.arithmetic = collective_arithmetic_read((const char *)f.data, f.size);
     if (f.tag == CompleteInstanceRequest_type) kind = (int64_t)f.value;
     if (f.tag == CompleteInstanceRequest_data_type) i.dtype = (int)f.value;
     if (f.tag == CompleteInstanceRequest_shape) s = shape_proto_decode(f.data, f.size, &i.shape);

@@ -381,6 +381,11 @@ static uint64_t asker_here(const struct joining *j) { return (uint64_t)j->site->
 /* The step that all members are to be in; 0: none. */
 static int64_t common_step(const struct joining *j) { return is_of_all(j) ? STEP_OF_ALL : j->step->id; }
 
+static int arithmetic_of(const struct collective_member *m) {
+  bool sums = m->kind == COLLECTIVE_REDUCE || m->kind == COLLECTIVE_REDUCE_SCATTER;
+  return sums ? collective_arithmetic_code(m->arithmetic) : 0;
+}
+
 static void ask_about_instance(struct joining *j, struct leader *l) {
   const struct collective_member *m = j->member;
   leader_ask_instance(l,
@@ -390,6 +395,7 @@ static void ask_about_instance(struct joining *j, struct leader *l) {
                                                   .key = m->instance_key,
                                                   .kind = m->kind,
                                                   .dtype = m->dtype,
+                                                  .arithmetic = arithmetic_of(m),
                                                   .shape = m->shape,
                                                   .is_source = m->is_source,
                                                   .step = common_step(j),
@@ -418,7 +424,8 @@ static void find_instance(struct joining *j) {
     return;
   }
   struct text t = {0}, shape = {0};
-  char *name = mem_printf("%s: %s", m->name, kinds[m->kind]);
+  const char *how = collective_arithmetic_name(arithmetic_of(m));
+  char *name = mem_printf("%s: %s%s%s%s", m->name, kinds[m->kind], *how ? "(" : "", how, *how ? ")" : "");
   put_CompleteInstanceRequest_name(&t, name);
   put_CompleteInstanceRequest_type(&t, m->kind);
   put_CompleteInstanceRequest_data_type(&t, m->dtype);

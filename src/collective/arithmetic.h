@@ -14,4 +14,11 @@ struct collective_arithmetic {
   enum device_merge op; /* what merge does, for devices; final divides by the number of members */
 };
 
+/* What members must agree upon: the same number for the same arithmetic; 0: nothing is summed, or it is not known. */
+int collective_arithmetic_code(const struct collective_arithmetic *a);
+/* As TensorFlow's members say it: "Add,Id"; of 0: "". */
+const char *collective_arithmetic_name(int code);
+/* What is in the last brackets of a text of n bytes. */
+int collective_arithmetic_read(const char *text, size_t n);
+
 #endif

@@ -65,6 +65,7 @@ struct leader_roll {
   /* an instance */
   enum collective_kind kind;
   int dtype, source;
+  int arithmetic; /* 0: who came first does not say */
   int64_t step;
   struct shape shape;
 };
@@ -571,6 +572,9 @@ static shoal_status check_instance(const struct leader_roll *r, const struct ins
   if (r->kind != q->kind || r->dtype != q->dtype)
     return INTERNAL("Collective instance %d expected type %d and data_type %d but got type %d and data_type %d from %s",
                     q->key, r->kind, r->dtype, q->kind, q->dtype, q->device);
+  if (r->arithmetic && q->arithmetic && r->arithmetic != q->arithmetic)
+    return INVALID("Collective instance %d expected %s but got %s from %s", q->key,
+                   collective_arithmetic_name(r->arithmetic), collective_arithmetic_name(q->arithmetic), q->device);
   /* Steps may differ in it, if all members do. */
   if (!r->complete && !shape_equal(&r->shape, &q->shape))
     return INVALID(
@@ -652,6 +656,7 @@ static shoal_status find_roll(struct leader *l, const struct instance_question *
     r = roll_new(&l->instances, name, q->asker, q->group_size);
     r->kind = q->kind;
     r->dtype = q->dtype;
+    r->arithmetic = q->arithmetic;
     r->shape = q->shape;
     r->step = q->step;
   }

@@ -42,6 +42,7 @@ struct instance_question {
   int group_key, group_size, key;
   enum collective_kind kind;
   int dtype;
+  int arithmetic;     /* its code (arithmetic.h); 0: it does not say */
   struct shape shape; /* of the result */
   bool is_source;     /* of a broadcast */
   int64_t step;       /* in which it comes there; 0: it does not say, or that is its own */

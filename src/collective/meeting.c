@@ -150,6 +150,10 @@ static shoal_status check_newcomer(const struct meeting_instance *at, const stru
     if (other->kind != c->kind || other->dtype != c->dtype)
       return INTERNAL("Collective instance %d expected type %d and data_type %d but got type %d and data_type %d",
                       at->key, other->kind, other->dtype, c->kind, c->dtype);
+    int theirs = collective_arithmetic_code(other->arithmetic), own = collective_arithmetic_code(c->arithmetic);
+    if (theirs != own)
+      return INVALID("Collective instance %d expected %s but got %s from %s", at->key,
+                     collective_arithmetic_name(theirs), collective_arithmetic_name(own), c->device->name);
     if (!shape_equal(&other->shape, &c->shape))
       return INVALID(
           "Shape mismatch in the collective instance %d. Op at device %s expected shape %s but another member in the "

@@ -104,7 +104,8 @@ static void post(struct shared_group *g) {
                                                               .n = r->request->n,
                                                               .operation = (uint32_t)r->request->operation,
                                                               .element = (uint32_t)r->element,
-                                                              .root = r->request->root};
+                                                              .root = r->request->root,
+                                                              .arithmetic = collective_arithmetic_code(r->arithmetic)};
   atomic_store(&g->own->posted, at);
 }
 

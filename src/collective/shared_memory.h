@@ -43,7 +43,7 @@ struct shared_post {
   struct collective_id id;
   int64_t n;
   uint32_t operation, element;
-  int64_t root;
+  int64_t root, arithmetic; /* its code */
 };
 
 /* The next collective of all, as rank 0 says. */

@@ -6,7 +6,8 @@
 #include "collective/shared_work.h"
 
 static bool same(const struct shared_post *a, const struct shared_post *b) {
-  return a->n == b->n && a->operation == b->operation && a->element == b->element && a->root == b->root;
+  return a->n == b->n && a->operation == b->operation && a->element == b->element && a->root == b->root &&
+         a->arithmetic == b->arithmetic;
 }
 
 /* Where it stands; n: nowhere. They come in much the same order from everybody: it is looked for from `near` on. */

@@ -255,6 +255,12 @@ def what_does_not_fit(cluster):
         fails(lambda: s.run([member("reduce", [1.0], 0, group=11, instance=6),
                              member("reduce", [1.0, 2.0], 1, group=11, instance=6)]),
               tf.errors.InvalidArgumentError, "Shape mismatch in the collective instance 6")
+        for i, other in enumerate(({"merge_op": "Max"}, {"final_op": "Div"})):
+            for places in ((0, 0), (0, 1)):  # of one task, of two
+                cpu = (0, 1 - places[1])
+                ends = [member("reduce", [1.0], places[k], cpu[k], group=14 + places[1], instance=7 + i, **more)
+                        for k, more in enumerate(({}, other))]
+                fails(lambda: s.run(ends), tf.errors.InvalidArgumentError, f"Collective instance {7 + i} expected ")
         good(s)
         fails(lambda: s.run([member("reduce", [1.0], t, c, group=12) for t, c in ((0, 0), (1, 0), (1, 1))]),
               tf.errors.InternalError, "already full")

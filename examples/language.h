@@ -186,11 +186,12 @@ static inline int64_t write_one(struct writer *w, shoal_session *session, int64_
   return n + 1;
 }
 
-/* What the text begins with: the end of the prompt, or what ends a text in a file of tokens, or token 0. */
+/* What the text begins with: the end of the prompt; or else what ends a text in a file of tokens, a line in one of
+ * bytes. */
 static inline int64_t begin_text(struct writer *w) {
   int64_t n = (int64_t)strlen(w->how->prompt), skip = n > w->model->context ? n - w->model->context : 0;
   for (int64_t i = skip; i < n; i++) w->token[i - skip] = (unsigned char)w->how->prompt[i];
-  if (!n && !w->tokens->text && w->tokens->vocab > 50256) w->token[0] = 50256;
+  if (!n) w->token[0] = w->tokens->text ? (int32_t)10 : w->tokens->vocab > 50256 ? 50256 : 0;
   return n ? n - skip : 1;
 }
 

@@ -62,7 +62,7 @@ typedef struct shoal_train_session_options {
   double max_wait_secs;           /* for the other tasks, at the start and after a failure; 0: 300 for the
                                    * servers at the start, 7200 otherwise */
   double stop_grace_secs;         /* for threads at the end; 0: 120 */
-  bool no_signals;                /* SIGTERM and SIGINT are the program's own business */
+  bool no_signals;                /* SIGTERM and SIGINT are the program's own business: session->give_up ends waits */
   bool keep_cluster;              /* this is not the end of the job: parameter servers in shoal_server_serve stay */
   const shoal_session_options *session; /* NULL: the defaults. target is not looked at */
   shoal_status *status;                 /* where SHOAL_TRAIN_SESSION leaves the error; NULL: printed */

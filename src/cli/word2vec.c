@@ -158,7 +158,10 @@ static shoal_status check_place(const char *flag, const char *path) {
 static shoal_status check_places(const struct word2vec_settings *s) {
   TRY(check_place("-output", s->output));
   TRY(check_place("-save-vocab", s->save_vocab));
-  return s->checkpoint_dir ? status_prefix(directory_make(s->checkpoint_dir), "--checkpoint_dir: ") : NULL;
+  if (!s->checkpoint_dir) return NULL;
+  TRY(status_prefix(directory_make(s->checkpoint_dir), "--checkpoint_dir: "));
+  if (access(s->checkpoint_dir, W_OK)) return ERRNO_STATUS(errno, "--checkpoint_dir=%s", s->checkpoint_dir);
+  return NULL;
 }
 
 static shoal_status run_train(struct word2vec_settings *s, char **paths, int n) {

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "base/stop.h"
 #include "cli/word2vec.h"
 #include "word2vec/vectors.h"
 
@@ -34,7 +35,7 @@ struct word2vec_hosts {
   shoal_out given[MEETINGS], met[MEETINGS];
   shoal_tensor *piece; /* [rows, width + 1] */
   size_t rows, width;
-  int64_t met_ns; /* spent in meetings of models */
+  int64_t met_ns;   /* spent in meetings of models */
   float *before[3]; /* of the model's matrices: as they were when all met last; NULL: there is none */
 };
 
@@ -66,7 +67,10 @@ static shoal_status connect(struct word2vec_hosts *h, const struct word2vec_task
   TRY(shoal_strategy_new_multi_worker(c, h->server, NULL, &h->strategy));
   TRY(build(h));
   return shoal_train_session_open(
-      h->graph, SHOAL_OPTIONS(shoal_train_session_options, .strategy = h->strategy, .no_signals = true), &h->session);
+      h->graph,
+      SHOAL_OPTIONS(shoal_train_session_options, .strategy = h->strategy, .no_signals = true,
+                    .session = SHOAL_OPTIONS(shoal_session_options, .give_up = stop_told)),
+      &h->session);
 }
 
 /* NULL: there is none. */
@@ -127,9 +131,17 @@ void word2vec_hosts_share(struct word2vec_hosts *h, const struct word_vocabulary
 
 /* ---- meeting ---- */
 
+/* A signal ends it, though others have not come. */
 static shoal_status meet(struct word2vec_hosts *h, int about, const shoal_tensor *given, shoal_tensor **met) {
-  return shoal_session_step(shoal_train_session_raw(h->session), SHOAL_FEED(h->given[about], (shoal_tensor *)given),
-                            SHOAL_FETCH(h->met[about], met), NULL);
+  enum { LOOK_MS = 100 };
+  shoal_async *run;
+  TRY(shoal_run_async(shoal_train_session_raw(h->session), NULL, SHOAL_FEED(h->given[about], (shoal_tensor *)given),
+                      SHOAL_FETCH(h->met[about], met), NULL, &run));
+  while (!shoal_async_done(run, LOOK_MS))
+    if (stop_told()) shoal_async_cancel(run);
+  shoal_status s = shoal_async_wait(run);
+  shoal_async_free(run);
+  return s;
 }
 
 int word2vec_hosts_tasks(const struct word2vec_hosts *h, int *task) {

@@ -188,6 +188,7 @@ static shoal_status set_up_manager(struct shoal_train_session *s, const shoal_tr
                                 .give_up = o->no_signals ? NULL : stop_told};
   TRY(OPTIONS_TAKE(shoal_session_options, give_up, &m->session, o->session));
   m->session.target = m->target;
+  if (!m->give_up) m->give_up = m->session.give_up;
   const struct session_rules *rules = (const struct session_rules *)o->strategy;
   if (rules && !m->session.cpu_devices) m->session.cpu_devices = rules->cpu_devices;
   if (*target && !s->meets) m->marks = run_marks_build(s->graph);

@@ -6,13 +6,15 @@ as whole tables."""
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from cluster import SHOAL, report
+from cluster import PATIENCE, SHOAL, free_ports, report, until
 
 EXAMPLE = os.path.join(os.path.dirname(SHOAL), "examples", "word2vec")
 SUBJECTS = [[f"{name}{i}" for i in range(12)] for name in ("sky", "food", "trade", "war")]
@@ -128,6 +130,37 @@ def several_hosts():
         assert "no parameter servers" in run(*command, *cluster, code=2)
 
 
+def stopped_while_waiting():
+    """Stopped while it waits. One signal ends a task whose others have not come, or stand still when all are to meet."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = make_text(folder)[0][7:]
+        hosts = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
+
+        def task(i):
+            return subprocess.Popen([SHOAL, "word2vec", "train", "-train", text, "-output", f"{folder}/vectors", "-iter",
+                                     "1000000", "--meetings=100", "--job_name=worker", f"--worker_hosts={hosts}",
+                                     f"--task_index={i}", "-debug", "2"],
+                                    stdout=subprocess.DEVNULL, stderr=open(f"{folder}/said{i}", "w"), text=True)
+
+        def told(p, i):
+            p.send_signal(signal.SIGINT)
+            p.wait(PATIENCE / 4)
+            with open(f"{folder}/said{i}") as f:
+                said = f.read()
+            assert p.returncode == 1 and "CANCELLED" in said, (p.returncode, said)
+
+        first = task(0)
+        time.sleep(1)
+        told(first, 0)
+        first, second = task(0), task(1)
+        until(lambda: "words/s" in open(f"{folder}/said0").read() or first.poll() is not None)
+        second.send_signal(signal.SIGSTOP)
+        time.sleep(2)
+        told(first, 0)
+        second.kill()
+        second.wait()
+
+
 def mistakes():
     """Mistakes. Each is told by its name."""
     with tempfile.TemporaryDirectory() as folder:
@@ -143,4 +176,4 @@ def mistakes():
 
 
 if __name__ == "__main__":
-    sys.exit(report([(f.__doc__.split(".")[0], f) for f in (alone, asynchronous, in_step, contrastive, bag_of_words, several_hosts, mistakes)]))
+    sys.exit(report([(f.__doc__.split(".")[0], f) for f in (alone, asynchronous, in_step, contrastive, bag_of_words, several_hosts, stopped_while_waiting, mistakes)]))

@@ -70,13 +70,18 @@ SHOAL_API shoal_dtype shoal_out_dtype(shoal_out o);
 /* Rank as far as known, -1 when unknown; dims (room for SHOAL_MAX_RANK; -1 unknown). */
 SHOAL_API int shoal_out_shape(shoal_out o, int64_t *dims);
 
-/* Scopes for names, devices, control dependencies, colocation: each push has its pop. shoal_push_control with n < 0:
- * control scopes outside do not count in this one. Nodes made in a colocation scope are where the other one is: device
- * scopes outside do not count. */
+/* Scopes for names, devices (a name, or a function), control dependencies, colocation: each push has its pop.
+ * shoal_push_control with n < 0: control scopes outside do not count in this one. Nodes made in a colocation scope are
+ * where the other one is: device scopes outside do not count. */
 SHOAL_API void shoal_push_scope(shoal_graph *g, const char *name);
 SHOAL_API void shoal_pop_scope(shoal_graph *g);
 SHOAL_API void shoal_push_device(shoal_graph *g, const char *device);
 SHOAL_API void shoal_pop_device(shoal_graph *g);
+/* A function chooses for every node made inside: it sees the op, its type and attributes (shoal/op.h), and what scopes
+ * inside this one ask for ("": nothing), which wins where both name a part. What it returns (NULL: it has no wish) must
+ * live until its next call. */
+typedef const char *shoal_device_fn(void *arg, const shoal_op *op, const char *inner);
+SHOAL_API void shoal_push_device_fn(shoal_graph *g, shoal_device_fn *fn, void *arg);
 SHOAL_API void shoal_push_control(shoal_graph *g, shoal_op *const *ops, int n);
 SHOAL_API void shoal_pop_control(shoal_graph *g);
 SHOAL_API void shoal_push_colocation(shoal_graph *g, const shoal_op *with);

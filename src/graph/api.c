@@ -46,6 +46,29 @@ void shoal_push_scope(shoal_graph *g, const char *name) { graph_push_scope(g, na
 void shoal_pop_scope(shoal_graph *g) { graph_pop_scope(g); }
 void shoal_push_device(shoal_graph *g, const char *device) { graph_push_device(g, device); }
 void shoal_pop_device(shoal_graph *g) { graph_pop_device(g); }
+
+/* A caller's function. */
+struct device_chooser {
+  shoal_device_fn *fn;
+  void *arg;
+};
+
+static const char *choose_device(void *arg, const struct shoal_node *n, const struct device_spec *inner) {
+  const struct device_chooser *c = arg;
+  char text[192];
+  device_spec_print(inner, text, sizeof text);
+  return c->fn(c->arg, n, text);
+}
+
+void shoal_push_device_fn(shoal_graph *g, shoal_device_fn *fn, void *arg) {
+  struct device_chooser *c = mem_alloc(sizeof *c);
+  *c = (struct device_chooser){fn, arg};
+  if (fn) graph_push_device_fn(g, choose_device, c, free);
+  else free(c);
+  if (fn) return;
+  graph_fail(g, INVALID("%s: fn is NULL", __func__));
+  graph_push_device(g, "");
+}
 void shoal_push_control(shoal_graph *g, shoal_op *const *ops, int n) {
   shoal_status s = n < 0 ? NULL : given_array(__func__, "ops", ops, n);
   if (s) graph_fail(g, s);

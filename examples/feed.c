@@ -114,8 +114,10 @@ int main(int argc, char **argv) {
                       .progress = &progress, .session = device_session(device), .status = &error)
   while (!shoal_should_stop(s))
     steps += shoal_run(s, SHOAL_NO_FEEDS, SHOAL_FETCH(loss, &last, step.value, &reached), train);
-  printf("%s: %lld batches, up to step %lld, last loss %.4f\n", label, (long long)steps, (long long)reached,
-         (double)last);
+  if (steps)
+    printf("%s: %lld batches, up to step %lld, last loss %.4f\n", label, (long long)steps, (long long)reached,
+           (double)last);
+  else if (!error) printf("%s: no line was left to train on\n", label);
   globfree(&input.found);
   shoal_graph_free(g);
   shoal_server_stop(server);

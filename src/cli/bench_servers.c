@@ -178,15 +178,27 @@ static shoal_status time_steps(shoal_session *s, const struct bench_case *c, con
   return NULL;
 }
 
+/* Says now and then for whom it waits. */
+static shoal_status open_session(const struct bench_servers *b, shoal_graph *g, shoal_session **out) {
+  enum { LOOK_MS = 10000 };
+  for (int64_t waited = LOOK_MS;; waited += LOOK_MS) {
+    shoal_status s =
+        shoal_session_open(g,
+                           SHOAL_OPTIONS(shoal_session_options, .target = b->target, .create_timeout_ms = LOOK_MS,
+                                         .operation_timeout_ms = TIMEOUT_MS, .isolate_session_state = true),
+                           out);
+    bool waits = shoal_status_code(s) == SHOAL_UNAVAILABLE || shoal_status_code(s) == SHOAL_DEADLINE_EXCEEDED;
+    if (!waits || waited >= TIMEOUT_MS) return s;
+    fprintf(stderr, "waiting since %d s for the servers: %s\n", (int)(waited / 1000), shoal_status_message(s));
+    shoal_status_free(s);
+  }
+}
+
 shoal_status bench_servers_run(struct bench_servers *b, const struct bench_case *c, double *seconds) {
   struct bench_graph g = {0};
   shoal_session *session = NULL;
   shoal_status s = build(b, c, &g);
-  if (!s)
-    s = shoal_session_open(g.g,
-                           SHOAL_OPTIONS(shoal_session_options, .target = b->target, .create_timeout_ms = TIMEOUT_MS,
-                                         .operation_timeout_ms = TIMEOUT_MS, .isolate_session_state = true),
-                           &session);
+  if (!s) s = open_session(b, g.g, &session);
   if (!s) s = time_steps(session, c, &g, seconds);
   if (session) status_merge(&s, shoal_session_close(session));
   release(b, &g);

@@ -55,6 +55,7 @@ static const struct lock_kind {
     {"cluster/cancellable.c", "c->lock"},
     {"cluster/peer.c", "p->lock"},
     {"cluster/peer.c", "e->lock"},
+    {"cluster/roll_call.c", "r->lock"}, /* what is asked is cancelled under it */
     {"rpc/connect.c", "c->lock"},
     {"rpc/fast/fast_client.c", "s->lock"},
     {"rpc/fast/fast_client.c", "c->lock"},

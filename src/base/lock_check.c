@@ -39,7 +39,7 @@ static const struct lock_kind {
     {"train/sync_strict_graph.c", "s->strict->lock", true}, /* the chief invites workers, by steps of its own */
     {"train/hooks_common.c", "files.lock"},
     {"data/event_writer.c", "w->lock"},
-    {"runtime/own_ops.c", "lock"}, /* a library's ops are added by one at a time */
+    {"runtime/own_ops.c", "lock"},                 /* a library's ops are added by one at a time */
     {"cluster/remote_session.c", "s->lock", true}, /* a graph is extended, by a call, for one client at a time */
     {"cluster/master_create.c", "k->lock"},
     {"cluster/master.c", "m->lock"},

@@ -476,7 +476,6 @@ static bool is_anew(const struct roll_member *m, struct wire attributes) {
   return before && now && before != now;
 }
 
-/* With the lock held. *answer: a reference, unless w waits. */
 static bool is_of_task(const char *device, const char *task) {
   size_t n = device_task_length(device);
   return strlen(task) == n && !memcmp(device, task, n);
@@ -494,6 +493,7 @@ static void has_come(struct leader_roll *group, const char *device) {
   if (group->left_task && is_of_task(device, group->left_task)) has_left(group, NULL, NULL);
 }
 
+/* With the lock held. *answer: a reference, unless w waits. */
 static shoal_status join_group(struct leader *l, const struct group_question *q, const struct device_spec *spec,
                                struct leader_wait *w, struct leader_outcome *o, struct leader_answer **answer) {
   char name[32];

@@ -30,10 +30,17 @@ int64_t shared_sums_init(struct shared_work *w) {
   return w->chunks ? w->chunks + (w->at_once ? 1 : 2) : 0;
 }
 
+/* Of SHARED_SUM bytes at the most. */
+static void sum_some(const struct shared_work *w, const struct collective_run *run, const char *const *sources,
+                     char *to, int64_t n) {
+  const struct collective_arithmetic *a = run->arithmetic;
+  pairs_sum(a, sources, w->size, run->element, n, to, w->spare, SHARED_SUM);
+  if (a->final) a->final(a, to, run->members, n);
+}
+
 /* What is summed never leaves the nearest cache while it is: SHARED_SUM bytes at a time. */
 void shared_sum(const struct shared_work *w, const struct collective_run *run, const char *const *sources, char *to,
                 int64_t count) {
-  const struct collective_arithmetic *a = run->arithmetic;
   size_t element = run->element;
   int64_t step = SHARED_SUM / (int64_t)element;
   for (int64_t i = 0; i < count; i += step) {
@@ -41,8 +48,7 @@ void shared_sum(const struct shared_work *w, const struct collective_run *run, c
     const char *here[SHARED_RANKS];
     char *at = to + (size_t)i * element;
     for (int r = 0; r < w->size; r++) here[r] = sources[r] + (size_t)i * element;
-    pairs_sum(a, here, w->size, element, n, at, w->spare, SHARED_SUM);
-    if (a->final) a->final(a, at, run->members, n);
+    sum_some(w, run, here, at, n);
   }
 }
 
@@ -106,9 +112,6 @@ static char *out_of(const struct sum_span *s) { return (char *)s->part->run->out
 
 /* ---- a turn ---- */
 
-/* Where rank r's chunk k lies, from when it shows it (turn `shown`) until it has taken the sums. */
-static char *slot_of(const struct shared_work *w, int r, uint64_t shown) { return w->areas[r]->slots[shown & 1]; }
-
 /* Lines that another core has written are asked for as one's own, since they are to be written: they come once. */
 static void fetch(const char *at, size_t bytes) {
   for (size_t i = 0; i < bytes; i += LINE)
@@ -129,7 +132,7 @@ static void copy(char *to, const char *from, size_t n) {
 static void find_sources(const struct shared_work *w, struct sum_range chunk, const struct sum_span *s, uint64_t turn,
                          const char **sources) {
   for (int r = 0; r < w->size; r++)
-    sources[r] = r == w->rank ? in_of(s) : slot_of(w, r, turn - 1) + (s->at.begin - chunk.begin);
+    sources[r] = r == w->rank ? in_of(s) : shared_slot(w, r, turn - 1) + (s->at.begin - chunk.begin);
 }
 
 static void sum_at_once(const struct shared_work *w, struct sum_range chunk, uint64_t turn) {
@@ -148,7 +151,6 @@ static void fetch_shown(const struct shared_work *w, const char *const *sources,
 /* Block by block into the own output, and from there to where each of the others has shown it. */
 static void sum_span(const struct shared_work *w, struct sum_range chunk, const struct sum_span *s, uint64_t turn) {
   const struct collective_run *run = s->part->run;
-  const struct collective_arithmetic *a = run->arithmetic;
   const char *sources[SHARED_RANKS];
   size_t bytes = size_of(s);
   char *to = out_of(s);
@@ -157,8 +159,7 @@ static void sum_span(const struct shared_work *w, struct sum_range chunk, const 
   for (size_t at = 0, n; at < bytes; at += n) {
     n = MIN(BLOCK, bytes - at);
     fetch_shown(w, sources, n, MIN(BLOCK, bytes - at - n));
-    pairs_sum(a, sources, w->size, run->element, (int64_t)(n / run->element), to, w->spare, SHARED_SUM);
-    if (a->final) a->final(a, to, run->members, (int64_t)(n / run->element));
+    sum_some(w, run, sources, to, (int64_t)(n / run->element));
     for (int r = 0; r < w->size; r++) {
       if (r != w->rank) copy((char *)sources[r], to, n);
       sources[r] += n;
@@ -212,7 +213,7 @@ static bool is_on(const struct sum_walk *walk, size_t at) { return walk->begin <
  * are the own pieces, which nobody writes there. */
 static void take_and_show(const struct shared_work *w, int64_t taken, int64_t shown, uint64_t turn) {
   struct sum_walk from = walk_begin(w, taken), to = walk_begin(w, shown);
-  char *slot = slot_of(w, w->rank, turn);
+  char *slot = shared_slot(w, w->rank, turn);
   for (size_t at = 0, end; from.now.part || to.now.part; at = end) {
     bool takes = is_on(&from, at), shows = is_on(&to, at);
     end = MIN(walk_bound(&from, at), walk_bound(&to, at));

@@ -28,8 +28,6 @@ int64_t shared_work_init(struct shared_work *w) {
   return w->chunks ? w->chunks + 1 : 0;
 }
 
-static char *slot(const struct shared_work *w, int rank, uint64_t turn) { return w->areas[rank]->slots[turn & 1]; }
-
 static const char *in_at(const struct shared_work *w, int64_t i) {
   return (const char *)w->run->in + (size_t)i * w->run->element;
 }
@@ -46,7 +44,7 @@ static void copy(const struct shared_work *w, void *to, const void *from, int64_
 
 static void show(const struct shared_work *w, int64_t k, uint64_t turn) {
   int64_t first = k * w->each, m = MIN(w->each, w->n - first);
-  char *to = slot(w, w->rank, turn);
+  char *to = shared_slot(w, w->rank, turn);
   size_t element = w->run->element;
   if (!is_parted(w)) {
     bool silent = w->operation == OPERATION_BROADCAST && w->rank != w->run->request->root;
@@ -61,14 +59,15 @@ static void show(const struct shared_work *w, int64_t k, uint64_t turn) {
 
 /* Of what was shown in the turn before: rank r's, from element `at` of its slot on; the own from `in`. */
 static void find_sources(const struct shared_work *w, uint64_t turn, int64_t at, const char *own, const char **out) {
-  for (int r = 0; r < w->size; r++) out[r] = r == w->rank ? own : slot(w, r, turn - 1) + (size_t)at * w->run->element;
+  for (int r = 0; r < w->size; r++)
+    out[r] = r == w->rank ? own : shared_slot(w, r, turn - 1) + (size_t)at * w->run->element;
 }
 
 static void take(const struct shared_work *w, int64_t k, uint64_t turn) {
   int64_t first = k * w->each, m = MIN(w->each, w->n - first);
   if (w->operation == OPERATION_BROADCAST) {
     int root = w->run->request->root;
-    copy(w, out_at(w, first), w->rank == root ? in_at(w, first) : slot(w, root, turn - 1), m);
+    copy(w, out_at(w, first), w->rank == root ? in_at(w, first) : shared_slot(w, root, turn - 1), m);
     return;
   }
   const char *sources[SHARED_RANKS];

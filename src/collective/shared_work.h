@@ -45,6 +45,11 @@ struct shared_work {
 
 enum { SHARED_AT_ONCE = 32 << 10, SHARED_SUM = 16 << 10, SHARED_SPARE = 8 * SHARED_SUM };
 
+/* Rank r's slot of a turn. */
+static inline char *shared_slot(const struct shared_work *w, int r, uint64_t turn) {
+  return w->areas[r]->slots[turn & 1];
+}
+
 /* May it be one of several in an exchange? Then *room is how many bytes of that it takes. */
 bool shared_work_joins(enum collective_operation operation, int64_t n, size_t element, size_t *room);
 /* Returns how many turns it takes. */

@@ -61,14 +61,16 @@ static const char *choose_device(void *arg, const struct shoal_node *n, const st
 }
 
 void shoal_push_device_fn(shoal_graph *g, shoal_device_fn *fn, void *arg) {
+  if (!fn) {
+    graph_fail(g, INVALID("%s: fn is NULL", __func__));
+    graph_push_device(g, "");
+    return;
+  }
   struct device_chooser *c = mem_alloc(sizeof *c);
   *c = (struct device_chooser){fn, arg};
-  if (fn) graph_push_device_fn(g, choose_device, c, free);
-  else free(c);
-  if (fn) return;
-  graph_fail(g, INVALID("%s: fn is NULL", __func__));
-  graph_push_device(g, "");
+  graph_push_device_fn(g, choose_device, c, free);
 }
+
 void shoal_push_control(shoal_graph *g, shoal_op *const *ops, int n) {
   shoal_status s = n < 0 ? NULL : given_array(__func__, "ops", ops, n);
   if (s) graph_fail(g, s);

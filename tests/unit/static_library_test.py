@@ -51,8 +51,8 @@ def test_program_with_names_of_ours():
         names, program = os.path.join(folder, "names.c"), os.path.join(folder, "program")
         with open(names, "w") as f:
             f.writelines(f"char {n}[64];\n" for n in taken)
-        run(abi.cached(BUILD, "CMAKE_C_COMPILER"), "-w", "-fno-builtin", f"-I{ROOT}/include", f"-I{BUILD}/gen/include", "-o", program,
-            os.path.join(ROOT, "examples", "hello.c"), names, LIBRARY, *libraries)
+        run(abi.cached(BUILD, "CMAKE_C_COMPILER"), "-w", "-fno-builtin", f"-I{ROOT}/include", f"-I{BUILD}/gen/include",
+            "-o", program, os.path.join(ROOT, "examples", "hello.c"), names, LIBRARY, *libraries)
         assert "40 + 2 = 42" in run(program)
 
 

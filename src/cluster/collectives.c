@@ -13,6 +13,7 @@
 #include "cluster/worker.h"
 #include "collective/choose.h"
 #include "collective/parcels.h"
+#include "collective/refusals.h"
 #include "collective/staged.h"
 #include "ops/control/communicator.h"
 #include "proto/shoal.wire.h"
@@ -54,6 +55,7 @@ void collectives_release(struct collectives *c) {
   void *sequence;
   for (size_t i = 0; strmap_next(&c->sequences, &i, NULL, &sequence);) free(sequence);
   strmap_release(&c->sequences);
+  free(c->refusal.leader);
   pthread_mutex_destroy(&c->lock);
   failed_steps_release(&c->failed);
   leader_free(c->tables);
@@ -80,6 +82,24 @@ char *collectives_leader(const struct collectives *c, const struct cluster_spec 
   for (size_t k = 0; k < COUNT_OF(first); k++)
     if (cluster_spec_find(spec, first[k], 0)) job = first[k];
   return mem_printf("/job:%s/replica:0/task:0", job);
+}
+
+/* Two have both heard of it by then. */
+static void note_refusal(struct collectives *c, const char *leader, int size, shoal_status s) {
+  enum shoal_code code = shoal_status_code(s);
+  if (size < 3 || (code != SHOAL_INVALID_ARGUMENT && code != SHOAL_INTERNAL)) return;
+  pthread_mutex_lock(&c->lock);
+  free(c->refusal.leader);
+  c->refusal = (struct told_refusal){mem_strdup(leader), clock_ns()};
+  pthread_mutex_unlock(&c->lock);
+}
+
+char *collectives_refused_by(struct collectives *c) {
+  pthread_mutex_lock(&c->lock);
+  bool lately = c->refusal.leader && clock_ns() - c->refusal.when < REFUSAL_KEPT_NS;
+  char *leader = lately ? mem_strdup(c->refusal.leader) : NULL;
+  pthread_mutex_unlock(&c->lock);
+  return leader;
 }
 
 /* ---- one member ---- */
@@ -333,6 +353,11 @@ static void ask_there(struct joining *j, const char *method, struct text *reques
   free(what);
 }
 
+static void told_there(struct joining *j, shoal_status s) {
+  cancellable_end(&j->call);
+  if (s) note_refusal(&j->site->session->worker->collectives, j->leader, j->member->group_size, s);
+}
+
 /* Instances. */
 
 static void have_instance(struct joining *j, int source) {
@@ -363,7 +388,7 @@ static void instance_told_there(void *arg, shoal_status s, struct rpc_body *body
   const void *data;
   size_t size;
   int source = 0; /* where a message says nothing, it says 0 */
-  cancellable_end(&j->call);
+  told_there(j, s);
   if (!s) s = rpc_body_flat(body, &data, &size);
   if (s) {
     finish(j, s);
@@ -564,7 +589,7 @@ static void group_told_there(void *arg, shoal_status s, struct rpc_body *body) {
   struct joining *j = arg;
   const void *data = NULL;
   size_t size = 0;
-  cancellable_end(&j->call);
+  told_there(j, s);
   if (!s) s = rpc_body_flat(body, &data, &size);
   have_group(j, s, data, size);
 }

@@ -65,6 +65,10 @@ struct collectives { /* of one worker */
   pthread_mutex_t lock;
   struct strmap sequences; /* lock: a graph key -> struct step_sequence * */
   struct met_step met;     /* lock: the last one */
+  struct told_refusal {
+    char *leader; /* a task; NULL: none was told yet */
+    int64_t when;
+  } refusal; /* lock: the last one that another task told of a group of three or more */
   struct failed_steps failed;
   struct question *questions; /* lock: of other tasks, that wait here */
   struct counting_master {    /* TensorFlow's, that have numbers of steps from here, and by which connection */
@@ -99,6 +103,9 @@ void collectives_break(struct collectives *c, shoal_status why);
  * "/job:worker/task:0". option: what it was said by. *out is the caller's. */
 shoal_status collectives_check_leader(const char *option, const char *given, const struct cluster_spec *spec,
                                       char **out);
+/* Which task has told this one lately that its collectives do not fit, in a group that others may not have come to yet;
+ * the caller frees it. NULL: none has. */
+char *collectives_refused_by(struct collectives *c);
 /* The leader of a cluster; the caller frees it. */
 char *collectives_leader(const struct collectives *c, const struct cluster_spec *spec);
 

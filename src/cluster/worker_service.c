@@ -12,6 +12,7 @@
 #include "cluster/worker_partial.h"
 #include "graph/import.h"
 #include "proto/config.wire.h"
+#include "proto/shoal.wire.h"
 #include "proto/worker.wire.h"
 #include "runtime/session_config.h"
 
@@ -31,6 +32,8 @@ void worker_service_get_status(struct worker *w, struct rpc_call *c) {
     worker_device_attributes(w, i, w->devices[i]->name, &t);
     wire_end(&t, at);
   }
+  size_t told, unheard = leader_left(w->collectives.tables, NULL, 0, &told);
+  if (unheard) put_GetStatusExtra_unheard(&t, (int64_t)unheard);
   rpc_call_answer(c, NULL, &t);
 }
 

@@ -5,8 +5,7 @@
 #include "base/clock.h"
 
 enum { MOST_REFUSALS = 16, MOST_TOLD = 1024 };
-static const int64_t KEPT_NS = 10000000000; /* for those who have not been told */
-static const int64_t READ_NS = 2000000000;  /* for those who have */
+static const int64_t READ_NS = 2000000000; /* for those who have been told */
 
 static void refusal_free(struct refusal *f) {
   for (size_t i = 0; i < f->told.n; i++) free(f->told.at[i].device);
@@ -45,7 +44,7 @@ struct refusal *refusals_add(struct refusals *r, const char *name, size_t size, 
 void refusal_tell(struct refusal *f, const char *device, uint64_t asker) {
   for (size_t i = 0; i < f->told.n; i++)
     if (!strcmp(f->told.at[i].device, device)) return;
-  if (f->told.n < MOST_TOLD) vec_push(&f->told, (struct told_member){mem_strdup(device), asker});
+  if (f->told.n < MOST_TOLD) vec_push(&f->told, (struct told_member){mem_strdup(device), asker, clock_ns()});
 }
 
 struct refusal *refusals_find(const struct refusals *r, const char *name) {
@@ -56,12 +55,13 @@ struct refusal *refusals_find(const struct refusals *r, const char *name) {
 
 size_t refusals_left(const struct refusals *r, uint64_t *told, size_t room, size_t *n_told) {
   size_t left = 0;
+  int64_t now = clock_ns();
   *n_told = 0;
   for (size_t i = 0; i < r->at.n; i++) {
     const struct refusal *f = r->at.at[i];
-    int64_t age = clock_ns() - f->since;
-    if (age < KEPT_NS && f->told.n < f->size) left += f->size - f->told.n;
-    for (size_t k = 0; age < READ_NS && k < f->told.n && *n_told < room; k++) told[(*n_told)++] = f->told.at[k].asker;
+    if (now - f->since < REFUSAL_KEPT_NS && f->told.n < f->size) left += f->size - f->told.n;
+    for (size_t k = 0; k < f->told.n && *n_told < room; k++)
+      if (now - f->told.at[k].when < READ_NS) told[(*n_told)++] = f->told.at[k].asker;
   }
   return left;
 }

@@ -16,9 +16,13 @@
 #include "base/status.h"
 #include "base/vec.h"
 
+/* For those who have not been told. */
+#define REFUSAL_KEPT_NS 10000000000
+
 struct told_member {
   char *device;
   uint64_t asker;
+  int64_t when;
 };
 
 struct refusal {

@@ -407,6 +407,17 @@ def test_tasks_that_differ_are_told():
             assert "Shape mismatch" in w.text() and "a task was lost" not in w.text(), (flags, w.text())
 
 
+def test_who_makes_its_session_later_is_told():
+    """Of three tasks that differ, the second or the third by seconds: those who were told stay for it, for its session wants
+    all of them."""
+    cluster = jobs(3)
+    for late, other in ((2, 1), (1, 2)):
+        flags = {late: ("late=3",), other: ("norm=1",)}
+        for w in [Worker(cluster, "worker", i, 5, *flags.get(i, ())) for i in range(3)]:
+            losses, _ = w.ends(1)
+            assert not losses and "the_tasks_differ_in/" in w.text() and "Shape mismatch" in w.text(), w.text()
+
+
 def test_who_comes_when_the_others_have_ended_is_told():
     """Of three tasks two have compared themselves, and the first, which leads, ends with the error: it stays until the third,
     which has come no further than to its group, has asked and heard of it. That one and the second are played here."""

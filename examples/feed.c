@@ -26,6 +26,31 @@ static void find_files(const char *data_dir, struct input *in) {
   exit(2);
 }
 
+/* What numbers of items and of used batches are about, as one number: the files, and how they are read. */
+struct meaning {
+  shoal_var saved;
+  int64_t here;
+};
+
+static int64_t find_meaning(const struct input *in) {
+  uint64_t h = 14695981039346656037u ^ (uint64_t)in->columns ^ (uint64_t)in->batch_size << 32;
+  for (size_t i = 0; i < in->found.gl_pathc; i++)
+    for (const char *c = strrchr(in->found.gl_pathv[i], '/'); *c; c++) h = (h ^ (unsigned char)*c) * 1099511628211u;
+  return (int64_t)h;
+}
+
+/* A run may go on with more epochs, but not with other files. */
+static shoal_status check_meaning(void *state, const shoal_created *c) {
+  struct meaning *m = (struct meaning *)state;
+  int64_t saved;
+  shoal_status e = shoal_session_step(c->session, SHOAL_NO_FEEDS, SHOAL_FETCH(m->saved.value, &saved), NULL);
+  if (e || saved == m->here) return e;
+  return shoal_status_new(
+      SHOAL_INVALID_ARGUMENT,
+      "this run was begun with other files, or another --columns or --batch_size: give it those, or "
+      "another --checkpoint_dir");
+}
+
 /* Columns as one vector, and what is to be told from it. */
 static shoal_out split(shoal_graph *g, shoal_out lines, int64_t columns) {
   shoal_out c[MOST_COLUMNS];
@@ -98,19 +123,21 @@ int main(int argc, char **argv) {
   shoal_out y = shoal_reshape(g, told, shoal_constant_ints(g, SHOAL_SHAPE(1), (const int32_t[]){-1}));
   shoal_out loss = shoal_reduce_mean(g, shoal_squared_difference(g, y, in[1]));
   shoal_var step = shoal_global_step(g);
+  struct meaning meaning = {.here = find_meaning(&input)};
+  meaning.saved = shoal_variable_untrained(g, "feed_meaning", shoal_constant_int64(g, meaning.here));
   shoal_op *train = shoal_minimize(g, shoal_adam(learning_rate), loss, step);
   shoal_pop_device(g);
   if (shoal_graph_error(g)) return shoal_report(g);
 
   char label[64];
   snprintf(label, sizeof label, "%s %d", cluster ? shoal_cluster_job(cluster) : "worker", task);
-  shoal_hook hook = shoal_work_hook(work, train);
+  shoal_hook hooks[] = {{.state = &meaning, .after_create = check_meaning}, shoal_work_hook(work, train)};
   shoal_progress progress = {.label = label, .loss = loss, .examples_per_step = input.batch_size};
   shoal_status error = NULL;
   int64_t steps = 0, reached = 0;
   float last = 0;
   SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = is_chief, .checkpoint_dir = checkpoint_dir,
-                      .save_steps = save.steps, .save_secs = save_secs(&save), .hooks = &hook, .n_hooks = 1,
+                      .save_steps = save.steps, .save_secs = save_secs(&save), .hooks = hooks, .n_hooks = 2,
                       .progress = &progress, .session = device_session(device), .status = &error)
   while (!shoal_should_stop(s))
     steps += shoal_run(s, SHOAL_NO_FEEDS, SHOAL_FETCH(loss, &last, step.value, &reached), train);

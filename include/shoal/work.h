@@ -15,6 +15,8 @@
  *   ... the model, of in; train ...
  *   shoal_hook hooks[] = {shoal_work_hook(work, train)};
  *
+ * A run may go on with more items than it had: the chief lengthens what is kept of them. With fewer it is refused.
+ *
  * Several epochs are so many times the items; the dataset of an item knows by its number which epoch it is of. */
 #ifndef SHOAL_WORK_H
 #define SHOAL_WORK_H

@@ -20,7 +20,7 @@
 #include "graph/given.h"
 #include "train/step_request.h"
 
-enum { LOOK_AGAIN_US = 50000 };
+enum { LOOK_AGAIN_US = 50000, FIT_SECS = 60 };
 
 /* What the chief saw of an item, and since when nothing changed there. */
 struct work_seen {
@@ -64,8 +64,7 @@ typedef bool work_look(struct shoal_work *w, int64_t item, int64_t owner, int64_
 
 static shoal_status look_at_all(struct shoal_work *w, work_look *look) {
   struct step_request r = {0};
-  step_fetch(&r, w->graph.owners);
-  step_fetch(&r, w->graph.useds);
+  for (int i = 0; i < 2; i++) step_fetch(&r, w->graph.items[i].value);
   shoal_status e = step_run(&r, w->session);
   for (int64_t i = 0; i < w->items && !e; i++) {
     const int64_t *owners = shoal_tensor_const_data(r.values.at[0]), *used = shoal_tensor_const_data(r.values.at[1]);
@@ -152,6 +151,46 @@ static shoal_status find_item(struct shoal_work *w) {
   return w->item < 0 ? STATUS(SHOAL_OUT_OF_RANGE, "all work is handed out") : NULL;
 }
 
+/* ---- how many there are ---- */
+
+static shoal_status count_items(struct shoal_work *w, int64_t n[2]) {
+  struct step_request r = {0};
+  for (int i = 0; i < 2; i++) step_fetch(&r, w->graph.items[i].value);
+  shoal_status e = step_run(&r, w->session);
+  for (int i = 0; i < 2 && !e; i++) n[i] = shoal_tensor_elements(r.values.at[i]);
+  step_release(&r);
+  return e;
+}
+
+static shoal_status lengthen(struct shoal_work *w, const struct work_items *items, int64_t by) {
+  int64_t *none = mem_zalloc((size_t)by, sizeof *none);
+  shoal_tensor *more = NULL;
+  shoal_status e = shoal_tensor_from(SHOAL_INT64, 1, &by, none, (size_t)by * sizeof *none, &more);
+  free(none);
+  if (!e)
+    e = shoal_session_step(w->session, (shoal_feeds){(const shoal_feed[]){{w->graph.more, more}}, 1}, SHOAL_NO_FETCHES,
+                           items->lengthen);
+  shoal_tensor_unref(more);
+  return e;
+}
+
+/* A run may go on with more items than it had: the chief sees to it, the others wait for that. */
+static shoal_status fit_items(struct shoal_work *w) {
+  for (int64_t until = deadline_after_ms(FIT_SECS * 1000);; usleep(LOOK_AGAIN_US)) {
+    int64_t n[2];
+    TRY(count_items(w, n));
+    if ((n[0] == w->items && n[1] == w->items) || stop_told()) return NULL;
+    if (MAX(n[0], n[1]) > w->items)
+      return INVALID("shared work of this run has %lld items already, more than the %lld of this program",
+                     (long long)MAX(n[0], n[1]), (long long)w->items);
+    for (int i = 0; i < 2 && w->chief; i++)
+      if (n[i] < w->items) TRY(lengthen(w, &w->graph.items[i], w->items - n[i]));
+    if (clock_ns() > until)
+      return INVALID("shared work of this run has %lld items, less than the %lld of this program", (long long)n[0],
+                     (long long)w->items);
+  }
+}
+
 /* ---- the hook ---- */
 
 static shoal_status after_create(void *state, const shoal_created *c) {
@@ -160,7 +199,7 @@ static shoal_status after_create(void *state, const shoal_created *c) {
   w->chief = c->is_chief;
   w->fresh = true;
   w->item = -1;
-  return NULL;
+  return fit_items(w);
 }
 
 /* The next element of this item, or of the next that there is. */

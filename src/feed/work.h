@@ -8,14 +8,20 @@
 /* Who has an item, as the variable holds it: nobody yet, worker w as w + 1, or it is done. */
 enum { WORK_NOBODY = 0, WORK_DONE = -1 };
 
+struct work_items {
+  shoal_out value;    /* a number for each item */
+  shoal_op *lengthen; /* by what is fed to `more` */
+};
+
 struct work_graph {
-  shoal_out item, skip;    /* placeholders: which item, and how many elements of it were used */
-  shoal_op *begin;         /* begins to walk that item */
-  struct shoal_node *next; /* its next element */
-  shoal_out ticket;        /* the next item that was never handed out; OUT_OF_RANGE: all were */
-  shoal_op *own, *done;    /* the item is this worker's; it is done */
-  shoal_op *advance;       /* one element more of it was used */
-  shoal_out owners, useds; /* [items] each */
+  shoal_out item, skip;       /* placeholders: which item, and how many elements of it were used */
+  shoal_op *begin;            /* begins to walk that item */
+  struct shoal_node *next;    /* its next element */
+  shoal_out ticket;           /* the next item that was never handed out; OUT_OF_RANGE: all were */
+  shoal_op *own, *done;       /* the item is this worker's; it is done */
+  shoal_op *advance;          /* one element more of it was used */
+  shoal_out more;             /* placeholder */
+  struct work_items items[2]; /* who has each; how many elements of it were used */
   shoal_out in[SHOAL_MAX_COMPONENTS];
   int n;
 };

@@ -5,19 +5,32 @@
  *   work_owners    of each item: WORK_NOBODY, a worker, WORK_DONE
  *   work_used      of each item: how many elements were trained on
  *
+ * The last two are made longer where a run goes on with more items than its checkpoint has, so their length is not part
+ * of the graph.
+ *
  * All of them are ops that TensorFlow's servers have. A queue of numbers was rejected: what was taken out of it and not
  * yet noted anywhere would be lost with the worker that took it, and checkpoints do not hold queues. */
 #include "feed/order.h"
 #include "feed/work.h"
 #include "graph/given.h"
 #include "shoal/layers.h"
+#include "train/variables.h"
 
-static shoal_var zeros(shoal_graph *g, const char *name, shoal_dims shape) {
+/* of: one number, or a row of numbers that may become longer. */
+static shoal_var zeros(shoal_graph *g, const char *name, shoal_dims of) {
   bool refs = graph_ref_variables(g); /* ours alone: no program of TensorFlow 1 has it */
   graph_set_ref_variables(g, false);
-  shoal_var v = shoal_variable_untrained(g, name, shoal_init_zeros(g, SHOAL_INT64, shape));
+  shoal_out initial = shoal_init_zeros(g, SHOAL_INT64, of);
+  shoal_var v = of.rank ? variable_growing(g, name, initial) : shoal_variable_untrained(g, name, initial);
   graph_set_ref_variables(g, refs);
   return v;
+}
+
+static shoal_op *lengthen(shoal_graph *g, shoal_var v, shoal_out by) {
+  struct build b = build_begin(g, "ConcatV2", NULL);
+  build_in_list(&b, (const shoal_out[]){v.value, by}, 2);
+  build_in(&b, build_const_int(g, SHOAL_INT32, 0));
+  return shoal_variable_assign(g, v, build_end_out(&b));
 }
 
 static struct shoal_node *scatter(shoal_graph *g, const char *op, shoal_var v, shoal_out item, int64_t value) {
@@ -44,8 +57,8 @@ static void build_variables(shoal_graph *g, const shoal_work_options *o, struct 
   w->own = scatter(g, "ResourceScatterUpdate", owners, w->item, o->worker + 1);
   w->done = scatter(g, "ResourceScatterUpdate", owners, w->item, WORK_DONE);
   w->advance = scatter(g, "ResourceScatterAdd", used, w->item, 1);
-  w->owners = owners.value;
-  w->useds = used.value;
+  w->items[0] = (struct work_items){owners.value, lengthen(g, owners, w->more)};
+  w->items[1] = (struct work_items){used.value, lengthen(g, used, w->more)};
 }
 
 static void build_iterator(shoal_graph *g, shoal_out d, const struct feed_element *e, struct work_graph *w) {
@@ -74,6 +87,7 @@ shoal_status work_graph_build(shoal_graph *g, const shoal_work_options *o, int n
   TRY(check(o));
   w->item = shoal_placeholder(g, SHOAL_INT64, SHOAL_SCALAR, "work_item");
   w->skip = shoal_placeholder(g, SHOAL_INT64, SHOAL_SCALAR, "work_skip");
+  w->more = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(-1), "work_more");
   shoal_out d = o->dataset(g, w->item, o->arg);
   if (graph_error(g)) return NULL;
   TRY(element_of("shoal_work_new", d, &e));

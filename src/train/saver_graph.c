@@ -285,7 +285,7 @@ static shoal_status compare(const struct bundle *b, const struct saved_value *v,
     return NULL;
   }
   TRY(s);
-  if (e.dtype != dtype || !shape_equal(&e.shape, &want))
+  if (e.dtype != dtype || !shape_compatible(&e.shape, &want))
     text_addf(wrong, "\n  %s: %s %s, in the checkpoint %s %s", name, dtype_tf_name(dtype), shape_str(&want),
               dtype_tf_name(e.dtype), shape_str(&e.shape));
   bundle_entry_release(&e);

@@ -125,6 +125,7 @@ shoal_status shoal_supervisor_prepare_or_wait(shoal_supervisor *sv, const char *
   free(sv->manager.target);
   sv->manager.target = mem_strdup(target ? target : "");
   sv->manager.session = o;
+  if (!sv->manager.give_up) sv->manager.give_up = o.give_up;
   shoal_made made;
   TRY(session_manager_create(&sv->manager, &sv->session, &made));
   if (sv->signals) {

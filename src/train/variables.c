@@ -94,6 +94,7 @@ static shoal_var new_variable(shoal_graph *g, const char *name, shoal_out initia
   if (!graph_error(g) && !shape_known(&shape))
     graph_fail(g, INVALID("variable '%s': the shape of its initial value is %s, which is not fully known", name,
                           shape_str(&shape)));
+  if (flags & VARIABLE_GROWS) shape.dims[0] = -1;
   bool ref = graph_ref_variables(g) && !(flags & (VARIABLE_LOCAL | VARIABLE_UNSAVED));
   struct build b = build_begin(g, ref ? "VariableV2" : "VarHandleOp", name);
   build_attr_type(&b, "dtype", out_type(initial));
@@ -148,6 +149,9 @@ shoal_var shoal_variable_untrained(shoal_graph *g, const char *name, shoal_out i
 }
 shoal_var variable_unsaved(struct shoal_graph *g, const char *name, shoal_out initial) {
   return make_variable(g, name, initial, VARIABLE_UNSAVED);
+}
+shoal_var variable_growing(struct shoal_graph *g, const char *name, shoal_out initial) {
+  return make_variable(g, name, initial, VARIABLE_GROWS);
 }
 
 shoal_var shoal_variable_local(shoal_graph *g, const char *name, shoal_out initial) {

@@ -20,6 +20,8 @@ shoal_var variable_find(const struct shoal_graph *g, const char *name);
 /* A variable that workers share but no checkpoint holds; neither shoal_initialize nor shoal_initialize_local knows it:
  * who made it initialises it. */
 shoal_var variable_unsaved(struct shoal_graph *g, const char *name, shoal_out initial);
+/* An untrained one whose first dimension may change: checkpoints may hold fewer rows than its initial value has. */
+shoal_var variable_growing(struct shoal_graph *g, const char *name, shoal_out initial);
 /* What gives it its initial value. */
 shoal_op *variable_initializer(const struct shoal_graph *g, shoal_var v);
 
@@ -34,7 +36,7 @@ const char *variable_stand_in(shoal_var v);
 void variable_set_stand_in(shoal_var v, const char *name);
 
 /* What a variable is, beside its value; attributes of its node keep it. */
-enum { VARIABLE_TRAINABLE = 1, VARIABLE_LOCAL = 2, VARIABLE_UNSAVED = 4 };
+enum { VARIABLE_TRAINABLE = 1, VARIABLE_LOCAL = 2, VARIABLE_UNSAVED = 4, VARIABLE_GROWS = 8 };
 /* Makes one, whatever maker is on. */
 shoal_var variable_make(struct shoal_graph *g, const char *name, shoal_out initial, int flags);
 /* Marks it as the copy that replica has of another, NAME/replica_1; 0 is the one that is saved, and has no mark. */

@@ -96,6 +96,29 @@ def alone():
             assert p.stdout.count("used ") == steps, p.stdout
 
 
+def more_items():
+    """A run that goes on with more items has the new ones done; with fewer it is refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [TRAINER, "--rows=7", "--numbers=35", f"--checkpoint_dir={folder}/out"]
+        for items, steps in ((2, 6), (5, 9), (5, 0)):
+            p = subprocess.run([*command, f"--items={items}"], capture_output=True, text=True, check=False)
+            assert p.returncode == 0 and p.stdout.count("used ") == steps, (p.stdout, p.stderr)
+        assert "counted 1 to 1 of 35\n" in p.stdout, p.stdout
+        p = subprocess.run([*command, "--items=4"], capture_output=True, text=True, check=False)
+        assert p.returncode == 1 and "has 5 items already, more than the 4 of this program" in p.stderr, (p.stdout, p.stderr)
+
+
+def more_items_shared():
+    """The same on a cluster, the worker before the chief."""
+    with Run(items=2, flags=["--numbers=72"]) as r:
+        assert r.workers[0].p.wait(120) == 0 and r.workers[1].p.wait(60) == 0, r.workers[0].text()
+        r.ps.kill(signal.SIGTERM)
+        r.ps = r.start_ps()
+        r.flags[0], r.numbers = "--items=8", 72
+        again = [r.worker(i) for i in (1, 0)]
+        r.ends_well(again[1])
+
+
 def shared():
     """Both workers do some of it, and no item is both's."""
     with Run(flags=["--step_ms=30"]) as r:
@@ -166,5 +189,5 @@ def on_tensorflow():
 
 if __name__ == "__main__":
     sys.exit(report([(fn.__name__.replace("_", " "), fn) for fn in [
-        alone, shared, killed_and_back, killed_for_good, chief_killed, stopped,
+        alone, more_items, more_items_shared, shared, killed_and_back, killed_for_good, chief_killed, stopped,
         stopped_while_the_chief_waits, on_tensorflow]]))

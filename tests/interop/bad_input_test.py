@@ -98,7 +98,7 @@ def test_columns():
     with tempfile.TemporaryDirectory() as folder:
         put(folder, "a.csv", b"")
         code, text = example("feed", f"--data_dir={folder}")
-        assert code == 0 and "0 batches" in text, (code, text)
+        assert code == 0 and "no line was left" in text, (code, text)
         put(folder, "b.csv", b"1,2,3\n4,5\n")
         code, text = example("feed", f"--data_dir={folder}")
         assert code == 1 and "b.csv, line 2: Expect 3 fields but have 2" in text, (code, text)
@@ -108,6 +108,24 @@ def test_columns():
         put(folder, "b.csv", b'1,2,"3"\r\n"4",5,6\n7\n')
         code, text = example("feed", f"--data_dir={folder}")
         assert code == 1 and "b.csv, line 3: Expect 3 fields but have 1" in text, (code, text)
+
+
+def test_more_epochs_of_a_run():
+    """It goes on with more of them; with other files, or fewer, it says so and changes nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags = [f"--data_dir={folder}", f"--checkpoint_dir={folder}/run"]
+        put(folder, "a.csv", b"1,2,3\n" * 64)
+        for epochs, steps in ((1, 2), (3, 4)):
+            code, text = example("feed", *flags, f"--epochs={epochs}")
+            assert code == 0 and f"{steps} batches" in text, (code, text)
+        code, text = example("feed", *flags, "--epochs=2")
+        assert code == 1 and "has 3 items already" in text, (code, text)
+        put(folder, "0.csv", b"1,2,3\n")
+        code, text = example("feed", *flags, "--epochs=4")
+        assert code == 1 and "begun with other files" in text, (code, text)
+        os.remove(f"{folder}/0.csv")
+        code, text = example("feed", *flags, "--epochs=4")
+        assert code == 0 and "2 batches" in text, (code, text)
 
 
 def test_flags_left_out():

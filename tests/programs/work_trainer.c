@@ -1,10 +1,11 @@
 /* A worker for tests/cluster/work_test.py: workers share items of so many numbers, and count how often each number is
  * used.
  *
- *   work_trainer --cluster=JSON --task=0 --items=N --rows=N [--step_ms=N] [--lease=SECONDS] [--checkpoint_dir=DIR]
+ *   work_trainer --cluster=JSON --task=0 --items=N --rows=N [--numbers=N] [--step_ms=N] [--lease=SECONDS]
+ *                [--checkpoint_dir=DIR]
  *
  * Prints a line for each step; the chief ends with how often the least and the most used number was, and how many
- * numbers there are. Without --cluster it trains in this process. */
+ * numbers there are: --numbers, as a rule as many as items have. Without --cluster it trains in this process. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +63,7 @@ int main(int argc, char **argv) {
   const char *cluster = text_flag(argc, argv, "cluster");
   int task = (int)number_flag(argc, argv, "task", 0);
   int64_t rows = number_flag(argc, argv, "rows", 10), items = number_flag(argc, argv, "items", 4);
+  int64_t all = number_flag(argc, argv, "numbers", items * rows);
   long step_ms = number_flag(argc, argv, "step_ms", 0);
   shoal_server *server = NULL;
   char device[64] = "";
@@ -80,7 +82,7 @@ int main(int argc, char **argv) {
                      SHOAL_OPTIONS(shoal_work_options, .items = items, .worker = task, .dataset = numbers, .arg = &rows,
                                    .lease_secs = (double)number_flag(argc, argv, "lease", 0)),
                      &in, 1);
-  shoal_var counts = shoal_variable_untrained(g, "counts", shoal_init_zeros(g, SHOAL_INT64, SHOAL_SHAPE(items * rows)));
+  shoal_var counts = shoal_variable_untrained(g, "counts", shoal_init_zeros(g, SHOAL_INT64, SHOAL_SHAPE(all)));
   shoal_op *train = count(g, counts, in);
   if (cluster) shoal_pop_device(g);
   if (shoal_report(g)) return 1;

@@ -65,7 +65,8 @@ struct tls_flags {
     "tls_ca", "FILE", "the authority of the servers' certificates (PEM; default: $SHOAL_TLS_CA)", .text = &(f).ca \
   }
 void tls_flags_use(const struct tls_flags *f);
-/* Prints an error to standard error and frees it; returns EXIT_USAGE for what makes no sense, else EXIT_FAILED. */
+/* Prints an error to standard error and frees it; returns EXIT_USAGE for what makes no sense, SHOAL_EXIT_RETRY for
+ * what a signal has ended, else EXIT_FAILED. */
 int report(shoal_status s);
 
 #endif

@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/stop.h"
 #include "base/suggest.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "shoal/cluster.h"
 
 static void help(const char *usage, const struct flag *flags, int n) {
   printf("usage: %s\n\n", usage);
@@ -109,7 +111,8 @@ int report(shoal_status s) {
   text_add_shown(&words, shoal_status_message(s), strlen(shoal_status_message(s)), true);
   fprintf(stderr, "shoal: %s: %s\n", shoal_code_name(shoal_status_code(s)), text_cstr(&words));
   text_release(&words);
-  int code = shoal_status_code(s) == SHOAL_INVALID_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
+  bool stopped = shoal_status_code(s) == SHOAL_CANCELLED && stop_told();
+  int code = stopped ? SHOAL_EXIT_RETRY : shoal_status_code(s) == SHOAL_INVALID_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
   shoal_status_free(s);
   return code;
 }

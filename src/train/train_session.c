@@ -360,6 +360,8 @@ static shoal_status run_hooked(struct shoal_train_session *s, shoal_feeds feeds,
   stop_together_step(&s->watch, began, s->step_ns);
   shoal_status e = execution_run(c, &s->done);
   stop_together_step(&s->watch, 0, 0);
+  bool ended = shoal_status_code(e) == SHOAL_OUT_OF_RANGE; /* the input */
+  if (e && s->meets && counted >= 0 && !ended) status_suffix(e, ", after training step %" PRId64, s->known_step);
   TRY(e);
   drop_fed(c);
   s->step_ns = clock_ns() - began;

@@ -115,13 +115,15 @@ def test_a_killed_task_comes_again():
     want = alone("mirrored", 40, "devices=3")
     for victim in (0, 1):
         with tempfile.TemporaryDirectory() as folder:
-            workers = start(jobs(3), 40, f"dir={folder}/run", "save=5", "slow=30")
+            workers = start(jobs(3), 40, f"dir={folder}/run", "save=5", "slow=30", "tell=1")
             lose(workers, victim, 8)
             for w in workers:
                 ends_like(w, want)
             for w in workers:
                 lost = re.findall(r"a task was lost(?:.*\n)+?.*\[\[\{\{node", w.text())
                 assert w.index == victim or re.search(rf"/job:worker/replica:0/task:{victim}\b", lost[0]), w.text()
+                step = re.search(r", after training step (\d+)", w.text())
+                assert w.index == victim or 8 <= int(step[1]) < 40, w.text()
 
 
 def test_the_leader_is_killed_while_the_others_wait_for_a_task():

@@ -14,7 +14,8 @@
  * graph; shard=1: the state of the optimizer is shared out; tensorflow=N: other tasks are
  * TensorFlow 2's workers, in mode N of shoal_tensorflow; keras=N, slots=N: the first of them is in fit, with so many
  * steps in an epoch and slots of a weight; open=1: hosts that are not this one may come; wrong=K: what is fed in step K
- * makes no sense; away=K: its K-th step does not come; late=S: its session is made S seconds after its server.
+ * makes no sense; away=K: its K-th step does not come; late=S: its session is made S seconds after its server; tell=1:
+ * it tells of its progress.
  *
  * Step k has a batch of 24 rows, of which each task feeds its own. A line for each step has its number and the loss of
  * the whole batch; the last line has a hash of this task's first replica's weights. */
@@ -29,7 +30,7 @@ enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4, NORM_VARS = 4 };
 
 struct flags {
   int devices, save, sum, kib, messages, slow, examples, before, norm, each, data, shard, tensorflow, keras, slots,
-      open, wrong, away, late;
+      open, wrong, away, late, tell;
   const char *dir, *optimizer, *graph;
 };
 
@@ -177,6 +178,7 @@ static struct flags read_flags(int argc, char **argv) {
     if (!strncmp(argv[i], "wrong", n)) f.wrong = atoi(at);
     if (!strncmp(argv[i], "away", n)) f.away = atoi(at);
     if (!strncmp(argv[i], "late", n)) f.late = atoi(at);
+    if (!strncmp(argv[i], "tell", n)) f.tell = atoi(at);
     if (!strncmp(argv[i], "dir", n)) f.dir = at;
     if (!strncmp(argv[i], "optimizer", n)) f.optimizer = at;
     if (!strncmp(argv[i], "graph", n)) f.graph = at;
@@ -266,9 +268,11 @@ int main(int argc, char **argv) {
             seen = f.examples ? shoal_strategy_read(g, strategy, model.seen) : (shoal_out){0};
   if (!f.data && f.examples) hook = shoal_strategy_input_hook(strategy, to, 2, fill, &feeder);
   else if (!f.data) hook = shoal_input_hook((shoal_input){counter, NULL}, to, 2, fill, &feeder);
+  shoal_progress progress = {.label = "trainer"};
   sleep((unsigned)f.late);
   SHOAL_TRAIN_SESSION(s, g, .checkpoint_dir = f.dir, .save_steps = f.save, .stop_at_step = steps, .hooks = &hook,
-                      .n_hooks = 1, .status = &error, .strategy = strategy, .steps_per_execution = f.each) {
+                      .n_hooks = 1, .status = &error, .strategy = strategy, .steps_per_execution = f.each,
+                      .progress = f.tell ? &progress : NULL) {
     for (int k = 1; !shoal_should_stop(s); k++) {
       if (k == f.away) printf("away\n");
       while (k == f.away) pause();

@@ -65,7 +65,7 @@ class Tree:
         os.symlink(os.path.dirname(SHOAL), os.path.join(folder, "build"))
 
     def sh(self, text, code=0):
-        text = text.replace("/tmp/", self.folder + "/tmp-")
+        text = text.replace(SHOAL, "build/shoal").replace("/tmp/", self.folder + "/tmp-")  # the tree itself may lie in /tmp
         env = {**os.environ, "PATH": os.path.dirname(sys.executable) + ":" + os.environ["PATH"]}
         script = os.path.join(self.folder, "commands.sh")  # not -c: pkill -f would find its own shell
         with open(script, "w") as f:

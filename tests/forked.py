@@ -109,8 +109,9 @@ def ask(command, stdout, stderr, env, cwd, layout_wanted):
 class Forks:
     """The server as who starts it sees it: there from when it is first asked for."""
 
-    def __init__(self, env, module="tensorflow.compat.v1"):
-        self.env, self.module, self.lock, self.process, self.folder, self.path = env, module, threading.Lock(), None, None, None
+    def __init__(self, env, module="tensorflow.compat.v1", python=sys.executable):
+        self.env, self.command, self.lock = env, (python, os.path.abspath(__file__), module), threading.Lock()
+        self.process, self.folder, self.path = None, None, None
 
     def socket(self):
         """Its name; None where there can be none."""
@@ -118,8 +119,9 @@ class Forks:
             if not self.process:
                 self.folder = tempfile.TemporaryDirectory()
                 path = os.path.join(self.folder.name, "forks")
-                self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), path, self.module], text=True,
-                                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                python, server, module = self.command
+                self.process = subprocess.Popen([python, server, path, module], text=True, stdin=subprocess.PIPE,
+                                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                                 env={**self.env, "TF_CPP_MIN_LOG_LEVEL": "3"})
                 if self.process.stdout.readline() == "ready\n":
                     self.path = path

@@ -4,16 +4,10 @@
 What newer versions have no more (Estimator), or count in another way (Keras' fit), is left to 2.15.1's tests.
 """
 # not on the soft device: groups of TensorFlow 2, whose members are CPUs
-import os
-import subprocess
 import sys
 
-TESTS = [("coordination_test.py", "leads TensorFlow's worker"), ("coordination_test.py", "leads a program of Shoal's"),
-         ("coordination_test.py", "a strategy in C trains"), ("programs_test.py", "mirrored.py on shoal ps")]
+import newest
 
-python = os.path.join(os.environ.get("SHOAL_TF_NEWEST_ENV", ""), "bin", "python")
-if not os.path.exists(python):
-    print("ok - strategies with the newest TensorFlow # SKIP there is none (make deps)")
-    sys.exit(0)
-here = os.path.dirname(os.path.abspath(__file__))
-sys.exit(max([subprocess.call([python, os.path.join(here, name), which]) for name, which in TESTS]))
+sys.exit(newest.run("strategies with the newest TensorFlow",
+                    ["coordination_test.py", "leads TensorFlow's worker"], ["coordination_test.py", "leads a program of Shoal's"],
+                    ["coordination_test.py", "a strategy in C trains"], ["programs_test.py", "mirrored.py on shoal ps"]))

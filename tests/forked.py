@@ -10,7 +10,10 @@ it wants what only a new one has: pipes, other flags of Python, other libraries.
 import, so that what TensorFlow reads while it is imported is the server's; and who asked for a process takes it along when
 it ends.
 
-The server, `python forked.py SOCKET MODULE`, ends when its standard input does. A connection is a process: a request, as JSON
+Who can only be given a command, a launcher say, is given forked.python("worker.py", "--flag"): a small process that stands
+for the forked one, has its output, hands on signals and ends as it does.
+
+The server, `python forked.py --server SOCKET MODULE`, ends when its standard input does. A connection is a process: a request, as JSON
 behind its length, with standard output and error beside it; a line with the process' id; a line with how it ended.
 """
 import contextlib
@@ -104,13 +107,29 @@ def ask(command, stdout, stderr, env, cwd, layout_wanted):
         return None
 
 
+def python(*args):
+    """A command as [sys.executable, *args]."""
+    return [sys.executable, os.path.abspath(__file__), *args]
+
+
+def stand_for(args):
+    process = start([sys.executable, *args], sys.stdout, sys.stderr)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda n, _: process.send_signal(n))
+    code = process.wait()
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
 # ---- the server ----
 
 class Forks:
     """The server as who starts it sees it: there from when it is first asked for."""
 
-    def __init__(self, env, module="tensorflow.compat.v1", python=sys.executable):
-        self.env, self.command, self.lock = env, (python, os.path.abspath(__file__), module), threading.Lock()
+    def __init__(self, env, module="tensorflow.compat.v1", interpreter=sys.executable):
+        self.env, self.command, self.lock = env, (interpreter, os.path.abspath(__file__), module), threading.Lock()
         self.process, self.folder, self.path = None, None, None
 
     def socket(self):
@@ -119,8 +138,8 @@ class Forks:
             if not self.process:
                 self.folder = tempfile.TemporaryDirectory()
                 path = os.path.join(self.folder.name, "forks")
-                python, server, module = self.command
-                self.process = subprocess.Popen([python, server, path, module], text=True, stdin=subprocess.PIPE,
+                interpreter, server, module = self.command
+                self.process = subprocess.Popen([interpreter, server, "--server", path, module], text=True, stdin=subprocess.PIPE,
                                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                                 env={**self.env, "TF_CPP_MIN_LOG_LEVEL": "3"})
                 if self.process.stdout.readline() == "ready\n":
@@ -261,9 +280,11 @@ def run_main(args):
 
 
 def main():
+    if sys.argv[1] != "--server":
+        stand_for(sys.argv[1:])
     os.close(os.pidfd_open(os.getpid()))  # where a system has none, there is no server
-    importlib.import_module(sys.argv[2])
-    server = Server(sys.argv[1])
+    importlib.import_module(sys.argv[3])
+    server = Server(sys.argv[2])
     gc.freeze()
     print("ready", flush=True)
     child = server.serve()

@@ -17,7 +17,7 @@ import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from cluster import ROOT, SHOAL, free_ports, report
+from cluster import ROOT, SHOAL, forked, free_ports, report
 
 EXAMPLES = os.path.join(os.path.dirname(SHOAL), "examples")
 DATA = "/usr/share/datasets/fashion-mnist"
@@ -165,7 +165,7 @@ def supervisor():
 
 def tensorflow_program():
     """A TensorFlow program as it is, ps and workers, with a chief: TF_CONFIG read by itself."""
-    text = launch(sys.executable, f"{ROOT}/tests/cluster/tf_replica.py", "--train_steps=60", flags=["--flags=false"])
+    text = launch(*forked.python(f"{ROOT}/tests/cluster/tf_replica.py"), "--train_steps=60", flags=["--flags=false"])
     assert text.count("local steps") == 2, text
 
 
@@ -173,8 +173,9 @@ def together():
     """A TensorFlow worker, the chief, and a Shoal worker train one model, asynchronously and with tokens. The chief ends it
     when both have done their part, whoever of them is the faster."""
     for sync in (False, True):
-        program = (f'case "$*" in *--job_name=worker\\ --task_index=0*) exec "{sys.executable}" '
-                   f'"{ROOT}/tests/cluster/tf_replica.py" "$@";; *) exec "{EXAMPLES}/mnist_replica" "$@";; esac')
+        chief = '" "'.join(forked.python(f"{ROOT}/tests/cluster/tf_replica.py"))
+        program = (f'case "$*" in *--job_name=worker\\ --task_index=0*) exec "{chief}" "$@";; *) '
+                   f'exec "{EXAMPLES}/mnist_replica" "$@";; esac')
         flags = ["--train_steps=1000000", *(["--sync_replicas"] if sync else [])]
         text = launch("sh", "-c", program, "program", *flags, env={"ENOUGH": "100"})
         steps = {kind: int(n) for kind, n in re.findall(r"(\w+) \d: (\d+) local steps", text)}
@@ -531,11 +532,11 @@ def card_of_the_workers():
 def train_py():
     """README's TensorFlow program: its workers on parameter servers of Shoal, and as a client of servers of Shoal."""
     from cluster import Cluster
-    text = launch(sys.executable, f"{ROOT}/examples/train.py", "--train_steps=300",
+    text = launch(*forked.python(f"{ROOT}/examples/train.py"), "--train_steps=300",
                   flags=["--ps_server", "--workers=1"])
     assert "worker 0: loss " in text, text
     with Cluster(ps=["shoal"], worker=["shoal"]) as c:
-        p = subprocess.run([sys.executable, f"{ROOT}/examples/train.py", f"--master={c.target('worker')}"],
+        p = subprocess.run([*forked.python(f"{ROOT}/examples/train.py"), f"--master={c.target('worker')}"],
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, check=False)
         assert p.returncode == 0 and float(re.search(r"loss (\S+) after step", p.stdout).group(1)) < 2, p.stdout
 

@@ -15,7 +15,7 @@ def run(title, *tests):
     if not os.path.exists(PYTHON):
         print(f"ok - {title} # SKIP there is no newest TensorFlow (make deps)")
         return 0
-    forks = forked.Forks(os.environ, python=PYTHON)
+    forks = forked.Forks(os.environ, interpreter=PYTHON)
     env = {**os.environ, "SHOAL_FORKS": forks.socket() or "", "SHOAL_TEST": title}
     try:
         return max([run_one([PYTHON, os.path.join(HERE, test[0]), *test[1:]], env) for test in tests])

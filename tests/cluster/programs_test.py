@@ -172,7 +172,7 @@ def server_ends_late():
             port, = free_ports(1)
             with open(program, "w") as f:
                 f.write(ABORTED % (port, what, SHOAL, error))
-            p = subprocess.run([sys.executable, IN_PLACE, program], capture_output=True, text=True, check=False,
+            p = subprocess.run(forked.python(IN_PLACE, program), capture_output=True, text=True, check=False,
                                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "SHOAL": shoal})
             assert p.returncode == code and error in p.stderr, p
             assert ("so ends the program" in p.stderr) == (what == "stop"), p
@@ -194,7 +194,7 @@ def server_fails():
         f.write(FAILING % port)
         f.flush()
         for flags, words in (("", "went on: Could not start the server: exit code 2"), ("--insecure_bind_all", "")):
-            p = subprocess.run([sys.executable, IN_PLACE, f.name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            p = subprocess.run(forked.python(IN_PLACE, f.name), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                env={**os.environ, "SHOAL": SHOAL, "SHOAL_SERVER_FLAGS": flags}, check=False)
             assert p.returncode == 0 and words in p.stdout and "Exception" not in p.stdout, p
             assert ("went on" in p.stdout) == bool(words), p
@@ -220,7 +220,7 @@ def server_configured():
     with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
         f.write(CONFIGURED % port)
         f.flush()
-        p = subprocess.run([sys.executable, IN_PLACE, f.name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        p = subprocess.run(forked.python(IN_PLACE, f.name), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                            env={**os.environ, "SHOAL": SHOAL, "SHOAL_SOFT_GPUS": "2"}, check=False)
         assert p.returncode == 0 and f"[('GPU:0', {1 << 29})]\n3 4 done" in p.stdout, p.stdout
 

@@ -63,7 +63,7 @@ static shoal_status read_options(const struct word2vec_settings *s, struct train
                                  .memory = memory_of(s->memory_mb)};
   if (s->alpha) TRY(read_real("alpha", s->alpha, &o->rate));
   if (s->sample) TRY(read_real("sample", s->sample, &o->sample));
-  return NULL;
+  return training_options_check(o);
 }
 
 /* ---- training ---- */
@@ -74,9 +74,30 @@ static void tell(void *arg, const struct training_progress *p) {
           (double)p->words / MAX(p->seconds, 1e-9), *terminal ? "  " : "\n");
 }
 
+/* What tasks of one job must have in common before they count words, and when they know them. */
+static shoal_status compare_flags(const struct word2vec_settings *s, const struct corpus *c,
+                                  const struct training_options *o) {
+  char lines[1024];
+  if (!s->hosts) return NULL;
+  snprintf(lines, sizeof lines,
+           "-train of %" PRId64
+           " bytes\n-size %zu\n-window %d\n-negative %d\n-cbow %d\n-hs %d\n-alpha %g\n-sample %g\n"
+           "-iter %" PRId64 "\n-seed %" PRIu64 "\n--meetings=%d\n-min-count %" PRId64 "\n%s -read-vocab\n",
+           c->bytes, o->width, o->window, o->negative, o->cbow, o->hs, o->rate, o->sample, o->passes, o->seed,
+           o->meetings, s->min_count, s->read_vocab ? "a" : "no");
+  return word2vec_hosts_same(s->hosts, lines);
+}
+
+static shoal_status compare_words(const struct word2vec_settings *s, const struct word_vocabulary *v) {
+  char lines[128];
+  if (!s->hosts || !s->read_vocab) return NULL;
+  snprintf(lines, sizeof lines, "a -read-vocab of %zu words\n%" PRId64 " words in the text\n", v->words.n, v->total);
+  return word2vec_hosts_same(s->hosts, lines);
+}
+
 static shoal_status make_vocabulary(const struct word2vec_settings *s, const struct corpus *c,
                                     struct word_vocabulary *v) {
-  if (s->read_vocab) TRY(vocabulary_read(v, s->read_vocab, s->min_count));
+  if (s->read_vocab) TRY(word2vec_hosts_agree(s->hosts, vocabulary_read(v, s->read_vocab, s->min_count)));
   else {
     struct count_share share = {.join = word2vec_counts_join, .arg = s->hosts};
     if (s->hosts) share.parts = word2vec_hosts_tasks(s->hosts, &share.part);
@@ -116,14 +137,17 @@ static shoal_status save(const struct word2vec_settings *s, const struct word_vo
   return NULL;
 }
 
+/* begun: what went wrong before, or NULL. */
 static shoal_status train_and_save(const struct word2vec_settings *s, const struct corpus *c,
-                                   const struct word_vocabulary *v) {
+                                   const struct word_vocabulary *v, shoal_status begun) {
   struct training_options o;
   struct word_model m;
   bool terminal = isatty(STDERR_FILENO);
-  if ((size_t)s->classes > v->words.n)
-    return INVALID("-classes %" PRId64 ": there are %zu words to be put into classes", s->classes, v->words.n);
-  TRY(read_options(s, &o));
+  if (!begun && (size_t)s->classes > v->words.n)
+    begun = INVALID("-classes %" PRId64 ": there are %zu words to be put into classes", s->classes, v->words.n);
+  if (!begun) begun = read_options(s, &o);
+  TRY(word2vec_hosts_agree(s->hosts, begun));
+  TRY(compare_words(s, v));
   if (s->debug > 1 || (s->debug && terminal)) o.tell = tell;
   o.arg = &terminal;
   word2vec_hosts_share(s->hosts, v, &o);
@@ -174,7 +198,8 @@ static shoal_status run_train(struct word2vec_settings *s, char **paths, int n) 
   int64_t from = clock_ns();
   shoal_status done = trains ? word2vec_hosts_open(&s->task, (size_t)s->size, &s->hosts) : NULL;
   if (s->hosts) took(s, "finding the other tasks", &from);
-  if (!done && word2vec_hosts_chief(s->hosts)) done = check_places(s);
+  if (!done) done = word2vec_hosts_agree(s->hosts, word2vec_hosts_chief(s->hosts) ? check_places(s) : NULL);
+  if (!done) done = compare_flags(s, &c, &o);
   if (!done) done = make_vocabulary(s, &c, &v);
   if (done) {
     word2vec_hosts_close(s->hosts);
@@ -184,7 +209,7 @@ static shoal_status run_train(struct word2vec_settings *s, char **paths, int n) 
   took(s, "counting words", &from);
   if (s->save_vocab && word2vec_hosts_chief(s->hosts) && !(done = vocabulary_save(&v, s->save_vocab)))
     saved(s->save_vocab);
-  if (!done && trains) done = train_and_save(s, &c, &v);
+  if (trains) done = train_and_save(s, &c, &v, done);
   word2vec_hosts_close(s->hosts);
   vocabulary_release(&v);
   corpus_close(&c);

@@ -30,20 +30,24 @@ void word2vec_hosts_close(struct word2vec_hosts *h);
 bool word2vec_hosts_chief(const struct word2vec_hosts *h);
 /* How many tasks there are, and which of them this is. */
 int word2vec_hosts_tasks(const struct word2vec_hosts *h, int *task);
-/* Every task must come to these as often, in the same order: the largest of all tasks' numbers takes the place of each;
- * as many numbers of each task, one behind the other. */
+/* Every task must come to these as often, in the same order: did all do well so far? (mine is taken over, and is the
+ * answer where it is an error; where another's is, the answer is ABORTED. h may be NULL.) Were all told the same, in
+ * lines? Then the largest of all tasks' numbers, which takes the place of each; as many numbers of each task, one
+ * behind the other. */
+shoal_status word2vec_hosts_agree(struct word2vec_hosts *h, shoal_status mine);
+shoal_status word2vec_hosts_same(struct word2vec_hosts *h, const char *lines);
 enum { WORD2VEC_GATHERED = 1 << 18 };
 shoal_status word2vec_hosts_most(struct word2vec_hosts *h, int64_t *number);
 shoal_status word2vec_hosts_gather(struct word2vec_hosts *h, const shoal_tensor *numbers, shoal_tensor **all);
 /* count_share's join: the words of all tasks, by lines "WORD COUNT". arg: the hosts. */
 struct counter;
-shoal_status word2vec_counts_join(void *arg, struct counter *own, size_t limit);
+shoal_status word2vec_counts_join(void *arg, struct counter *own, size_t limit, shoal_status mine);
 /* Seconds in meetings, waiting for the others included. */
 double word2vec_hosts_met(const struct word2vec_hosts *h);
 /* Sets this task's part, and how often all meet where nothing was said. */
 void word2vec_hosts_share(struct word2vec_hosts *h, const struct word_vocabulary *v, struct training_options *o);
 /* All tasks' models become one; the first call takes note of what they begin with. Every task must come here as often.
  */
-shoal_status word2vec_hosts_meet(void *arg, struct word_model *m, size_t words);
+shoal_status word2vec_hosts_meet(void *arg, struct word_model *m, size_t words, shoal_status mine);
 
 #endif

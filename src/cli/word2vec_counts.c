@@ -62,10 +62,11 @@ static shoal_status exchange(struct word2vec_hosts *h, const struct words *own, 
   return s;
 }
 
-shoal_status word2vec_counts_join(void *arg, struct counter *own, size_t limit) {
+shoal_status word2vec_counts_join(void *arg, struct counter *own, size_t limit, shoal_status mine) {
   struct word2vec_hosts *h = arg;
   struct counter joined = {.dropped = own->dropped};
   size_t at = 0;
+  TRY(word2vec_hosts_agree(h, mine));
   shoal_status s = word2vec_hosts_most(h, &joined.dropped);
   for (int64_t more = 1; !s && more;) {
     more = at < own->words.n;

@@ -10,7 +10,9 @@
  *
  * The sums are an all-reduce in a graph, over as many rows at once as fit a piece, with the number of changes as one
  * more column; pieces are of one size, and the last is filled up with zeros. Words are counted together, too
- * (word2vec_counts.c). A task that is lost ends all: nobody waits for it. */
+ * (word2vec_counts.c). A task that is lost ends all: nobody waits for it. What goes wrong in one task alone, all hear
+ * of before they meet about anything else (word2vec_hosts_agree): who waited for it there would wait for ever. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,17 +133,23 @@ void word2vec_hosts_share(struct word2vec_hosts *h, const struct word_vocabulary
 
 /* ---- meeting ---- */
 
-/* A signal ends it, though others have not come. */
-static shoal_status meet(struct word2vec_hosts *h, int about, const shoal_tensor *given, shoal_tensor **met) {
+/* A signal ends it, though others have not come: at once, or after patience_ns. */
+static shoal_status meet_for(struct word2vec_hosts *h, int about, const shoal_tensor *given, shoal_tensor **met,
+                             int64_t patience_ns) {
   enum { LOOK_MS = 100 };
+  int64_t end = clock_ns() + patience_ns;
   shoal_async *run;
   TRY(shoal_run_async(shoal_train_session_raw(h->session), NULL, SHOAL_FEED(h->given[about], (shoal_tensor *)given),
                       SHOAL_FETCH(h->met[about], met), NULL, &run));
   while (!shoal_async_done(run, LOOK_MS))
-    if (stop_told()) shoal_async_cancel(run);
+    if (stop_told() && clock_ns() > end) shoal_async_cancel(run);
   shoal_status s = shoal_async_wait(run);
   shoal_async_free(run);
   return s;
+}
+
+static shoal_status meet(struct word2vec_hosts *h, int about, const shoal_tensor *given, shoal_tensor **met) {
+  return meet_for(h, about, given, met, 0);
 }
 
 int word2vec_hosts_tasks(const struct word2vec_hosts *h, int *task) {
@@ -149,10 +157,10 @@ int word2vec_hosts_tasks(const struct word2vec_hosts *h, int *task) {
   return shoal_strategy_replicas(h->strategy);
 }
 
-shoal_status word2vec_hosts_most(struct word2vec_hosts *h, int64_t *number) {
+static shoal_status largest(struct word2vec_hosts *h, int64_t *number, int64_t patience_ns) {
   shoal_tensor *given, *most = NULL;
   TRY(shoal_tensor_from(SHOAL_INT64, 1, (int64_t[]){1}, number, sizeof *number, &given));
-  shoal_status s = meet(h, LARGEST, given, &most);
+  shoal_status s = meet_for(h, LARGEST, given, &most, patience_ns);
   shoal_tensor_unref(given);
   TRY(s);
   *number = *(const int64_t *)shoal_tensor_const_data(most);
@@ -160,8 +168,53 @@ shoal_status word2vec_hosts_most(struct word2vec_hosts *h, int64_t *number) {
   return NULL;
 }
 
+shoal_status word2vec_hosts_most(struct word2vec_hosts *h, int64_t *number) { return largest(h, number, 0); }
+
 shoal_status word2vec_hosts_gather(struct word2vec_hosts *h, const shoal_tensor *numbers, shoal_tensor **all) {
   return meet(h, GATHERED, numbers, all);
+}
+
+/* Which task is it that something went wrong in: the last of them, of its number and 1. A task that was told to stop
+ * has some time to say so. */
+shoal_status word2vec_hosts_agree(struct word2vec_hosts *h, shoal_status mine) {
+  const int64_t patience_ns = mine ? INT64_C(5000000000) : 0;
+  if (!h) return mine;
+  int64_t failed = mine ? shoal_strategy_first_replica(h->strategy) + 1 : 0;
+  shoal_status s = largest(h, &failed, patience_ns);
+  if (mine) {
+    shoal_status_free(s);
+    return mine;
+  }
+  TRY(s);
+  return failed ? STATUS(SHOAL_ABORTED, "worker %" PRId64 " has failed: what it printed says why", failed - 1) : NULL;
+}
+
+/* The first line in which two texts differ, of either; they do. */
+static shoal_status differ(const char *own, int task, const char *others, int other) {
+  while (strcspn(own, "\n") == strcspn(others, "\n") && !strncmp(own, others, strcspn(own, "\n"))) {
+    own += strcspn(own, "\n") + 1;
+    others += strcspn(others, "\n") + 1;
+  }
+  return INVALID("worker %d has %.*s, worker %d %.*s: all must be started with the same flags and texts", task,
+                 (int)strcspn(own, "\n"), own, other, (int)strcspn(others, "\n"), others);
+}
+
+shoal_status word2vec_hosts_same(struct word2vec_hosts *h, const char *lines) {
+  enum { PIECE = WORD2VEC_GATHERED * sizeof(int32_t) };
+  shoal_tensor *given, *all = NULL;
+  int task, tasks = word2vec_hosts_tasks(h, &task);
+  TRY(shoal_tensor_new(SHOAL_INT32, 1, (int64_t[]){WORD2VEC_GATHERED}, &given));
+  memset(shoal_tensor_data(given), 0, PIECE);
+  memcpy(shoal_tensor_data(given), lines, strnlen(lines, PIECE - 1));
+  shoal_status s = word2vec_hosts_gather(h, given, &all);
+  for (int i = 0; !s && i < tasks; i++) {
+    char *others = (char *)shoal_tensor_data(all) + (size_t)i * PIECE;
+    others[PIECE - 1] = 0;
+    if (strcmp(lines, others)) s = differ(lines, task, others, i);
+  }
+  shoal_tensor_unref(given);
+  shoal_tensor_unref(all);
+  return s;
 }
 
 /* Rows' changes, and 1 behind those that have any. */
@@ -212,9 +265,10 @@ static shoal_status take_note(struct word2vec_hosts *h, float *const *matrices, 
   return NULL;
 }
 
-shoal_status word2vec_hosts_meet(void *arg, struct word_model *m, size_t words) {
+shoal_status word2vec_hosts_meet(void *arg, struct word_model *m, size_t words, shoal_status mine) {
   struct word2vec_hosts *h = arg;
   float *const matrices[] = {m->in, m->out, m->nodes};
+  TRY(word2vec_hosts_agree(h, mine));
   if (!h->before[0]) return take_note(h, matrices, words);
   int64_t from = clock_ns();
   for (size_t i = 0; i < COUNT_OF(matrices); i++)

@@ -78,7 +78,7 @@ static void build_iterator(shoal_graph *g, shoal_out d, const struct feed_elemen
 static shoal_status check(const shoal_work_options *o) {
   if (o->items < 1) return INVALID("shoal_work_new: %lld items", (long long)o->items);
   if (o->worker < 0) return INVALID("shoal_work_new: worker %d", o->worker);
-  if (o->lease_secs < 0) return INVALID("shoal_work_new: a lease of %g seconds", o->lease_secs);
+  if (!(o->lease_secs >= 0)) return INVALID("shoal_work_new: a lease of %g seconds", o->lease_secs);
   return o->dataset ? NULL : INVALID("shoal_work_new: dataset is NULL");
 }
 

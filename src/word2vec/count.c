@@ -91,7 +91,7 @@ shoal_status count_words(struct counter *all, const struct corpus *c, bool pairs
     if (!s) s = add_all(&j.counters[0], &j.counters[t], memory / 2);
     words_release(&j.counters[t].words);
   }
-  if (!s && share) s = share->join(share->arg, &j.counters[0], memory / 2);
+  if (share) s = share->join(share->arg, &j.counters[0], memory / 2, s);
   if (s) words_release(&j.counters[0].words);
   *all = j.counters[0];
   free(j.counters);

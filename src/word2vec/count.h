@@ -13,8 +13,9 @@ struct counter {
 /* A text of which others count their parts. */
 struct count_share {
   int part, parts;
-  /* What all have counted takes the place of this part's. limit: bytes for the table. */
-  shoal_status (*join)(void *arg, struct counter *part, size_t limit);
+  /* What all have counted takes the place of this part's. limit: bytes for the table. mine: what went wrong with this
+   * part, or NULL; it is taken over, all others hear of it, and it is the answer. */
+  shoal_status (*join)(void *arg, struct counter *part, size_t limit, shoal_status mine);
   void *arg;
 };
 

@@ -1,5 +1,6 @@
 #include "word2vec/train.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +154,7 @@ static shoal_status train_thread(void *arg, int number) {
   return s;
 }
 
-static shoal_status check_options(const struct training_options *o) {
+shoal_status training_options_check(const struct training_options *o) {
   if (!o->width || o->width > 1 << 20) return INVALID("-size must be between 1 and %d", 1 << 20);
   if (o->window < 1 || o->window > TRAIN_MOST_WINDOW) return INVALID("-window must be 1 to %d", TRAIN_MOST_WINDOW);
   if (o->negative < 0 || o->negative > TRAIN_MOST_NEGATIVE)
@@ -174,21 +175,37 @@ static long long room_for_text(const struct word_training *t) {
 }
 
 /* Hosts take chunks in turn, and meet after the same share of their own. */
-static shoal_status train_rounds(struct word_training *t, struct word_model *m) {
+static shoal_status train_rounds(struct word_training *t, struct word_model *m, shoal_status begun) {
   const struct training_options *o = t->o;
   int64_t all = t->chunks * o->passes, rounds = o->meet ? o->passes * MAX(o->meetings, 1) : 1;
-  if (o->meet) TRY(o->meet(o->meet_arg, m, t->vocabulary->words.n));
-  for (int64_t i = 0; i < rounds; i++) {
+  size_t words = t->vocabulary->words.n;
+  shoal_status s = o->meet ? o->meet(o->meet_arg, m, words, begun) : begun;
+  for (int64_t i = 0; !s && i < rounds; i++) {
     atomic_store(&t->next, all * i / rounds);
     t->until = all * (i + 1) / rounds;
-    TRY(crew_run(o->threads, train_thread, t));
-    if (o->meet) TRY(o->meet(o->meet_arg, m, t->vocabulary->words.n));
+    s = crew_run(o->threads, train_thread, t);
+    if (o->meet) s = o->meet(o->meet_arg, m, words, s);
   }
+  return s;
+}
+
+static shoal_status begin(struct word_training *t, struct word_model *m) {
+  const struct training_options *o = t->o;
+  int64_t chunks = t->corpus->chunks;
+  TRY(training_options_check(o));
+  t->chunks = (chunks - o->worker + workers_of(o) - 1) / workers_of(o);
+  if (t->chunks < 1) return INVALID("the text is too small for %d workers: %" PRId64 " will do", o->workers, chunks);
+  TRY(model_new(m, t->vocabulary, o));
+  sampling_init(&t->sampling, t->vocabulary, o->sample);
+  if (o->hs) tree_init(&t->tree, t->vocabulary);
+  t->kept = mem_zalloc((size_t)chunks, sizeof *t->kept);
+  atomic_init(&t->room, room_for_text(t));
+  t->began = clock_ns();
   return NULL;
 }
 
 static void release(struct word_training *t) {
-  for (int64_t i = 0; i < t->corpus->chunks; i++) free(atomic_load(&t->kept[i]));
+  for (int64_t i = 0; t->kept && i < t->corpus->chunks; i++) free(atomic_load(&t->kept[i]));
   free(t->kept);
   sampling_release(&t->sampling);
   tree_release(&t->tree);
@@ -198,16 +215,7 @@ shoal_status word2vec_train(struct word_model *m, const struct corpus *c, const 
                             const struct training_options *o) {
   struct word_training t = {.o = o, .corpus = c, .vocabulary = v, .model = m, .kernel = block_kernel()};
   *m = (struct word_model){0};
-  TRY(check_options(o));
-  t.chunks = (c->chunks - o->worker + workers_of(o) - 1) / workers_of(o);
-  if (t.chunks < 1) return INVALID("the text is too small for %d workers", o->workers);
-  TRY(model_new(m, v, o));
-  sampling_init(&t.sampling, v, o->sample);
-  if (o->hs) tree_init(&t.tree, v);
-  t.kept = mem_zalloc((size_t)c->chunks, sizeof *t.kept);
-  atomic_init(&t.room, room_for_text(&t));
-  t.began = clock_ns();
-  shoal_status s = train_rounds(&t, m);
+  shoal_status s = train_rounds(&t, m, begin(&t, m));
   release(&t);
   if (s) model_release(m);
   return s;

@@ -36,9 +36,10 @@ struct training_options {
   void (*tell)(void *arg, const struct training_progress *p); /* now and then, by one thread; may be NULL */
   void *arg;
   /* Several hosts: each trains its part of the text, and they meet before the first pass, and so many times in
-   * each. workers 0: this one alone. */
+   * each. workers 0: this one alone. mine: what went wrong here since the last time, or NULL; it is taken over, all
+   * hosts hear of it, and it is the answer. */
   int worker, workers, meetings;
-  shoal_status (*meet)(void *arg, struct word_model *m, size_t words);
+  shoal_status (*meet)(void *arg, struct word_model *m, size_t words, shoal_status mine);
   void *meet_arg;
 };
 
@@ -49,6 +50,8 @@ struct word_model {
   size_t width, stride;
 };
 
+/* INVALID_ARGUMENT for what makes no sense whatever the text is. */
+shoal_status training_options_check(const struct training_options *o);
 /* INVALID_ARGUMENT for what makes no sense, RESOURCE_EXHAUSTED for a model that is too large, CANCELLED when told to
  * stop (base/stop.h). */
 shoal_status word2vec_train(struct word_model *m, const struct corpus *c, const struct word_vocabulary *v,

@@ -23,7 +23,9 @@ static shoal_status order(struct word_vocabulary *v, struct words *from, int64_t
     if (!words_count(&v->words, from->bytes + x->at, x->n, x->count, 0)) return NO_MEMORY(x->n, "the vocabulary");
   }
   words_sort(&v->words, 1);
-  for (size_t i = 0; i < v->words.n; i++) v->total += v->words.at[i].count;
+  for (size_t i = 0; i < v->words.n; i++)
+    if (__builtin_add_overflow(v->total, v->words.at[i].count, &v->total))
+      return INVALID("all words together are there more than %" PRId64 " times", INT64_MAX);
   size_t different = from->n - (line_end >= 0);
   if (v->words.n > 1) return NULL;
   if (!different) return INVALID("there are no words");

@@ -130,6 +130,38 @@ def several_hosts():
         assert "no parameter servers" in run(*command, *cluster, code=2)
 
 
+def one_cannot_begin():
+    """What goes wrong in one task alone ends all: a text too small for each to have a part, files that one lacks; and flags
+    and texts that are not the same in all."""
+    with tempfile.TemporaryDirectory() as folder:
+        texts = {name: os.path.join(folder, name) for name in ("small", "text", "other", "words", "fewer")}
+        for name, lines in (("small", 1), ("text", 20000), ("other", 19999)):
+            with open(texts[name], "w") as f:
+                f.write("a b c d\n" * lines)
+        run(SHOAL, "word2vec", "train", "-train", texts["text"], "-save-vocab", texts["words"])
+        with open(texts["fewer"], "w") as f:
+            f.write("</s> 9\na 8\n")
+
+        def fails(*said, every=(), first=(), second=()):
+            command = [SHOAL, "word2vec", "train", "-output", f"{folder}/out", "-min-count", "1", *every]
+            program = ('case "$*" in *--task_index=0*) shift; exec "$@" %s;; *) shift; exec "$@" %s;; esac' %
+                       (" ".join(first), " ".join(second)))
+            p = subprocess.run([SHOAL, "launch", "--ps=0", "--workers=2", "--", "sh", "-c", program, "sh", "-", *command],
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False)
+            assert p.returncode != 0 and all(text in p.stdout for text in said), (said, p.returncode, p.stdout)
+            assert not os.path.exists(f"{folder}/out")
+
+        text = ["-train", texts["text"]]
+        fails("too small for 2 workers: 1 will do", "worker 1 has failed", every=["-train", texts["small"]])
+        fails("worker 1 has failed", every=text, second=["-classes", "90"])
+        fails("worker 0 has failed", every=text, first=["-save-vocab", folder + "/nowhere/words"])
+        fails("worker 1 has failed", every=text, first=["-read-vocab", texts["words"]], second=["-read-vocab", folder + "/none"])
+        fails("worker 0 has no -read-vocab, worker 1 a -read-vocab", every=text, second=["-read-vocab", texts["words"]])
+        fails("a -read-vocab of 2 words", every=text, first=["-read-vocab", texts["words"]], second=["-read-vocab", texts["fewer"]])
+        fails("worker 0 has -iter 2, worker 1 -iter 5", every=text, first=["-iter", "2"])
+        fails("worker 0 has -train of 160000 bytes, worker 1 -train of 159992", first=text, second=["-train", texts["other"]])
+
+
 def stopped_while_waiting():
     """Stopped while it waits. One signal ends a task whose others have not come, or stand still when all are to meet."""
     with tempfile.TemporaryDirectory() as folder:
@@ -176,4 +208,6 @@ def mistakes():
 
 
 if __name__ == "__main__":
-    sys.exit(report([(f.__doc__.split(".")[0], f) for f in (alone, asynchronous, in_step, contrastive, bag_of_words, several_hosts, stopped_while_waiting, mistakes)]))
+    sys.exit(report([(f.__doc__.split(".")[0], f) for f in (
+        alone, asynchronous, in_step, contrastive, bag_of_words, several_hosts, one_cannot_begin, stopped_while_waiting,
+        mistakes)]))

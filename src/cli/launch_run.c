@@ -62,6 +62,10 @@ void launch_watch_line(struct launch_job *j, struct launch_task *t, const char *
   }
 }
 
+static bool is_chief(const struct launch_job *j, const struct launch_task *t) {
+  return t->role == ROLE_CHIEF || (t->role == ROLE_WORKER && !t->index && !j->chief);
+}
+
 /* Since when there is nobody left to train with: the chief has ended with success, and all parameter servers have; 0:
  * there is. For workers that wait without a word. */
 static int64_t deserted_since(const struct launch_job *j) {
@@ -69,7 +73,7 @@ static int64_t deserted_since(const struct launch_job *j) {
   bool servers = false;
   for (size_t i = 0; i < j->tasks.n; i++) {
     const struct launch_task *t = &j->tasks.at[i];
-    bool needed = t->role == ROLE_PS || t->role == ROLE_CHIEF || (t->role == ROLE_WORKER && !t->index && !j->chief);
+    bool needed = t->role == ROLE_PS || is_chief(j, t);
     if (needed && !succeeded(t)) return 0;
     if (needed) since = MAX(since, t->ended);
     servers = servers || t->role == ROLE_PS;
@@ -79,7 +83,8 @@ static int64_t deserted_since(const struct launch_job *j) {
 
 /* A task that was not told by us to stop, and asks to be run again: all were told from outside. */
 static bool told_from_outside(const struct launch_job *j) {
-  return j->failed && WIFEXITED(j->failed->status) && WEXITSTATUS(j->failed->status) == SHOAL_EXIT_RETRY;
+  const struct launch_task *t = j->failed;
+  return t && !t->signal && WIFEXITED(t->status) && WEXITSTATUS(t->status) == SHOAL_EXIT_RETRY;
 }
 
 static void start(struct launch_job *j, struct launch_task *t) {
@@ -140,6 +145,8 @@ static void ended(struct launch_job *j, struct launch_task *t, int status) {
     for (size_t i = 0; i < j->tasks.n; i++) early = early && !(trains(&j->tasks.at[i]) && j->tasks.at[i].ended);
     if (early) launch_tell_early_ps(j, t);
   }
+  /* A chief without the others has not done its part, and saved nothing of it. */
+  if (t->signal && t->waits_for && is_chief(j, t) && !succeeded(t) && !j->stop_signal) fail_job(j, t);
   if (t->signal || succeeded(t)) return;
   describe(status, how, sizeof how);
   if (t->restarts < j->restarts && !j->failed && !j->stop_signal) {

@@ -2,8 +2,9 @@
  *
  * A task that left by itself would leave the others waiting for it. So what a task was told (SIGTERM) goes around with
  * every step, as the largest of all tasks' answers: all read the same one, in the same step. At the end all meet once
- * more, without a step: only then nobody needs another's server any longer, and the chief saves. Where parts of what it
- * saves are on the others' servers they meet again after that. */
+ * more, without a step, and the chief saves, for which it may need the others' servers. They stay until it has: if it
+ * is lost before that, all are to be run again, and go on from the last checkpoint. When all have met behind that
+ * nothing can be lost any more; so that all know, they meet a last time. */
 #include "base/log.h"
 #include "base/stop.h"
 #include "strategy/strategy.h"
@@ -12,6 +13,7 @@ struct meet {
   struct shoal_strategy *strategy;
   struct poll stop; /* was anybody told to? */
   struct poll end;  /* asked last */
+  struct poll go;   /* behind that */
   int fetch;
 };
 
@@ -95,11 +97,25 @@ shoal_hook meet_hook(struct shoal_strategy *s) {
 static shoal_status stay_begin(void *state, shoal_graph *g) {
   struct meet *m = state;
   m->end = poll_build(g, m->strategy, "stay", STAY_KEY);
+  m->go = poll_build(g, m->strategy, "go", GO_KEY);
+  return NULL;
+}
+
+/* Nobody is beyond the first of these before all have come to it: who is lost there was lost before. The chief does not
+ * mind: it has saved. */
+static shoal_status stay_end(void *state, shoal_session *session) {
+  struct meet *m = state;
+  int32_t nothing;
+  shoal_status e = poll_run(&m->end, session, 0, &nothing);
+  if (!e) return wait_for_all(&m->go, session);
+  if (!status_is_lost_task(e)) return e;
+  if (!m->strategy->rules.is_chief) return status_prefix(e, "a task was lost before the chief had saved: ");
+  shoal_status_free(e);
   return NULL;
 }
 
 shoal_hook stay_hook(struct shoal_strategy *s) {
   struct meet *m = mem_zalloc(1, sizeof *m);
   m->strategy = s;
-  return (shoal_hook){m, .begin = stay_begin, .end = end, .free = free};
+  return (shoal_hook){m, .begin = stay_begin, .end = stay_end, .free = free};
 }

@@ -239,7 +239,7 @@ shoal_status shoal_strategy_new_multi_worker(const shoal_cluster *cluster, const
   s->rules.server = server;
   s->rules.is_chief = shoal_cluster_is_chief(cluster);
   if (s->tasks > 1) s->rules.meet = meet_hook;
-  if (s->tasks > 1 && s->shard_state) s->rules.stay = stay_hook;
+  if (s->tasks > 1 && !strategy_with_tensorflow(s)) s->rules.stay = stay_hook;
   shoal_status e = NULL;
   if (s->tasks > 1 && s->tensorflow) e = join_tensorflow(s, server);
   else add_tasks(s, cluster);

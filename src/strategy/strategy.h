@@ -45,6 +45,7 @@ enum {
   ANY_KEY,
   MORE_KEY,
   STAY_KEY,
+  GO_KEY,
   AGREE_KEY
 };
 
@@ -204,7 +205,7 @@ shoal_status poll_run(const struct poll *p, shoal_session *session, int answer, 
 shoal_status poll_feed(const struct poll *p, shoal_run_context *c, int answer);
 
 shoal_hook meet_hook(struct shoal_strategy *s);
-/* Nobody's server goes while another task still needs what is on it. */
+/* Nobody goes before the chief has saved. */
 shoal_hook stay_hook(struct shoal_strategy *s);
 
 /* ---- merge.c ---- */

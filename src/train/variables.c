@@ -192,6 +192,10 @@ void variable_set_replica(shoal_var v, int replica) {
   if (v.handle.node && replica) node_set_attr(v.handle.node, replica_attr, attr_int(replica));
 }
 
+static bool is_variable(const struct shoal_node *v) {
+  return op_is(v->op, "VarHandleOp") || op_is(v->op, "VariableV2");
+}
+
 static bool is_listed(const struct shoal_graph *g, const struct shoal_node *v, bool trainable, bool local) {
   const struct variable_maker *m = variable_maker_on(g);
   if (trainable && !marked(v, trainable_attr)) return false;
@@ -199,12 +203,23 @@ static bool is_listed(const struct shoal_graph *g, const struct shoal_node *v, b
   return marked(v, local_attr) == local && !marked(v, unsaved_attr);
 }
 
+/* A replica's copies stand where those stand that they are copies of, whichever of them was asked for first: what one
+ * replica has in some place, sums over all replicas add to what the others have there. */
+static struct shoal_node *listed_here(const struct shoal_graph *g, struct shoal_node *v, bool trainable) {
+  const struct variable_maker *m = variable_maker_on(g);
+  if (!trainable || !m || m->replica <= 0) return v;
+  char *part = mem_printf("replica_%d", m->replica);
+  struct shoal_node *copy = replica_of(v) ? NULL : find_part(g, v, part);
+  free(part);
+  return copy;
+}
+
 static int list_variables(const struct shoal_graph *g, bool trainable, bool local, shoal_var *out, int max) {
   int n = 0;
   for (size_t i = 0; i < g->nodes.n; i++) {
     struct shoal_node *v = g->nodes.at[i];
-    if (!v || !(op_is(v->op, "VarHandleOp") || op_is(v->op, "VariableV2")) || !find_part(g, v, "Assign")) continue;
-    if (!find_part(g, v, read_part(v)) || !is_listed(g, v, trainable, local)) continue;
+    if (!v || !is_variable(v) || !(v = listed_here(g, v, trainable)) || !is_variable(v)) continue;
+    if (!find_part(g, v, "Assign") || !find_part(g, v, read_part(v)) || !is_listed(g, v, trainable, local)) continue;
     if (n < max) out[n] = (shoal_var){node_out(v, 0), node_out(find_part(g, v, read_part(v)), 0)};
     n++;
   }
@@ -227,7 +242,7 @@ shoal_op *shoal_group(shoal_graph *g, shoal_op *const *ops, int n, const char *n
 
 shoal_var variable_find(const struct shoal_graph *g, const char *name) {
   struct shoal_node *v = graph_find(g, name);
-  if (!v || !(op_is(v->op, "VarHandleOp") || op_is(v->op, "VariableV2"))) return (shoal_var){0};
+  if (!v || !is_variable(v)) return (shoal_var){0};
   struct shoal_node *read = find_part(g, v, read_part(v));
   return read ? (shoal_var){node_out(v, 0), node_out(read, 0)} : (shoal_var){0};
 }

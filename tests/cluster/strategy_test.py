@@ -126,6 +126,24 @@ def test_a_killed_task_comes_again():
                 assert w.index == victim or 8 <= int(step[1]) < 40, w.text()
 
 
+def test_the_chief_is_killed_before_its_last_checkpoint():
+    """The others have stayed for that: they are to be run again, as it is, and nothing but time is lost."""
+    want = alone("mirrored", 6, "devices=3")
+    for more in ([], ["shard=1"]):
+        with tempfile.TemporaryDirectory() as folder:
+            workers = start(jobs(3), 6, f"dir={folder}/run", "save=4", "slow=600", *more)
+            workers[0].passes(5)
+            workers[0].process.kill()
+            workers[0].process.wait()
+            for w in workers[1:]:
+                w.ends(75)
+                assert "a task was lost before the chief had saved" in w.text(), w.text()
+            for w in workers:
+                w.start()
+            for w in workers:
+                ends_like(w, want)
+
+
 def test_the_leader_is_killed_while_the_others_wait_for_a_task():
     """They have met the one that was, make their sessions with the one that comes in its place, and count their steps as
     that does."""

@@ -485,6 +485,54 @@ static void replicas_talk(void **state) {
   shoal_strategy_free(s);
 }
 
+/* A line through points: its slope is of the strategy's scope, and asked for behind a variable of the function's own.
+ */
+static shoal_op *fit_line(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  shoal_var height = shoal_variable(g, "height", shoal_constant_float(g, 0));
+  shoal_var slope = shoal_replica_variable(r, *(shoal_var *)arg);
+  shoal_out y = shoal_add(g, shoal_mul(g, in[0], slope.value), height.value);
+  out[0] = slope.value;
+  out[1] = height.value;
+  shoal_out loss = shoal_reduce_mean(g, shoal_square(g, shoal_sub(g, y, in[1])));
+  return shoal_minimize(g, shoal_momentum(0.02, 0.5), loss, shoal_global_step(g));
+}
+
+/* got: slope and height of each replica after some steps. */
+static void fit_by(int replicas, float (*got)[2]) {
+  enum { MOST = 4 };
+  shoal_strategy *s = mirrored(replicas, 0);
+  shoal_graph *g = shoal_graph_new();
+  shoal_push_strategy(g, s);
+  shoal_var slope = shoal_variable(g, "slope", shoal_constant_float(g, 0));
+  shoal_pop_strategy(g, s);
+  shoal_out points[] = {shoal_constant_floats(g, SHOAL_SHAPE(4), ((float[]){1, 2, 3, 4})),
+                        shoal_constant_floats(g, SHOAL_SHAPE(4), ((float[]){3, 5, 7, 9}))};
+  shoal_out in[2 * MOST], out[2 * MOST];
+  for (int i = 0; i < 2; i++) shoal_strategy_split(g, s, points[i], in + i, 2);
+  shoal_op *train = shoal_strategy_run(g, s, fit_line, &slope, in, 2, out, 2);
+  shoal_status error = NULL;
+  SHOAL_TRAIN_SESSION(session, g, .no_signals = true, .status = &error, .strategy = s) {
+    for (int i = 0; i < 5; i++) shoal_run(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, train);
+    for (int i = 0; i < replicas; i++)
+      ASSERT_OK(shoal_session_step(shoal_train_session_raw(session), SHOAL_NO_FEEDS,
+                                   SHOAL_FETCH(out[2 * i], &got[i][0], out[2 * i + 1], &got[i][1]), NULL));
+  }
+  ASSERT_OK(error);
+  shoal_graph_free(g);
+  shoal_strategy_free(s);
+}
+
+static void gradients_are_of_the_same_variable(void **state) {
+  float one[1][2], many[4][2];
+  fit_by(1, one);
+  assert_true(one[0][0] > 1);
+  for (int n = 2; n <= 4; n += 2) {
+    fit_by(n, many);
+    for (int i = 0; i < n; i++)
+      for (int k = 0; k < 2; k++) assert_true(fabsf(many[i][k] - one[0][k]) < 1e-5F);
+  }
+}
+
 /* A table of which each replica uses other rows. */
 static shoal_op *look_up(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
   shoal_var table = shoal_variable(g, "table", shoal_init_constant(g, SHOAL_FLOAT32, SHOAL_SHAPE(6, 2), 1));
@@ -897,6 +945,7 @@ int main(void) {
       cmocka_unit_test(rows_share_out_what_was_looked_up),
       cmocka_unit_test(shared_out_state_is_saved_whole),
       cmocka_unit_test(replicas_talk),
+      cmocka_unit_test(gradients_are_of_the_same_variable),
       cmocka_unit_test(rows_are_reduced),
       cmocka_unit_test(rows_are_gathered_as_many_as_there_are),
       cmocka_unit_test(other_columns_are_not_gathered),

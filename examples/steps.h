@@ -81,11 +81,10 @@ static inline void check_trained(const struct steps *s, const shoal_scaffold *sc
   free(checkpoint);
 }
 
-/* The step that has just been run. A session that was made anew, after a task was lost, goes on where its model is. */
-static inline int64_t step_after(const shoal_created *now, const shoal_session **session, int64_t step) {
-  if (now->session == *session) return step + 1;
-  *session = now->session;
-  return now->global_step + 1;
+/* What a session that was made anew, after a task was lost, goes on from. */
+static inline shoal_status note_step(void *step, const shoal_created *created) {
+  *(int64_t *)step = created->global_step;
+  return NULL;
 }
 
 /* Runs the training of graph g: `train`, fed by the hook, until the last step. `at_end` (or NULL) is called with the
@@ -94,24 +93,25 @@ static inline shoal_status run_steps(shoal_graph *g, const struct steps *s, cons
                                      shoal_hook feed, const shoal_scaffold *scaffold,
                                      void (*at_end)(shoal_session *session, void *arg), void *arg) {
   check_trained(s, scaffold);
-  shoal_hook hooks[] = {feed, shoal_nan_tensor_hook(w->loss, true), no_feed()};
-  if (s->trace_dir) hooks[2] = shoal_profiler_hook(5, 0, s->trace_dir);
+  int64_t step = 0;
+  shoal_hook hooks[] = {feed, shoal_nan_tensor_hook(w->loss, true), no_feed(), no_feed()};
+  hooks[2].state = &step;
+  hooks[2].after_create = note_step;
+  if (s->trace_dir) hooks[3] = shoal_profiler_hook(5, 0, s->trace_dir);
   shoal_progress progress = {.every_secs = 1e8}; /* says what was restored and saved; lines are our own */
   shoal_status error = NULL;
   SHOAL_TRAIN_SESSION(t, g, .server = s->server, .is_chief = s->server != NULL, .checkpoint_dir = s->checkpoint_dir,
                       .save_steps = s->save.steps, .save_secs = save_secs(&s->save), .stop_at_step = s->last,
-                      .hooks = hooks, .n_hooks = 3, .scaffold = scaffold, .progress = &progress,
+                      .hooks = hooks, .n_hooks = 4, .scaffold = scaffold, .progress = &progress,
                       .session = device_session(s->device), .status = &error, .strategy = s->strategy) {
-    const shoal_created *created = shoal_train_session_created(t);
-    const shoal_session *session = created->session;
-    int64_t step = created->global_step, since = 0;
+    int64_t since = 0;
     const bool any = step < s->last;
     double start = seconds();
     while (any && !shoal_should_stop(t)) {
       float value[3] = {0};
       if (!shoal_run(t, SHOAL_NO_FEEDS, SHOAL_FETCH(w->loss, &value[0], w->norm, &value[1], w->rate, &value[2]), train))
         continue;
-      step = step_after(shoal_train_session_created(t), &session, step);
+      step++;
       since++;
       if (step % s->log && step != s->last) continue;
       print_step(s, step, value, seconds() - start, since);

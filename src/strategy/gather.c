@@ -9,9 +9,18 @@
 #include "strategy/tensorflow.h"
 #include "train/pieces.h"
 
-/* Of one shape in all replicas. */
+static shoal_out as_type(struct shoal_graph *g, shoal_out value, shoal_dtype type) {
+  struct build b = build_begin(g, "Bitcast", NULL);
+  build_in(&b, value);
+  build_attr_type(&b, "type", type);
+  return build_end_out(&b);
+}
+
+/* Of one shape in all replicas. The op has no bfloat16: its bits go as those of the other type of two bytes. */
 shoal_out gather_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_out value) {
   if (strategy_with_tensorflow(s)) return tensorflow_refuse(g, "gathering");
+  if (s->replicas > 1 && out_type(value) == SHOAL_BFLOAT16)
+    return as_type(g, gather_member(g, s, key, as_type(g, value, SHOAL_FLOAT16)), SHOAL_BFLOAT16);
   struct build b = build_begin(g, s->replicas > 1 ? "CollectiveGatherV2" : "Identity", NULL);
   build_in(&b, value);
   if (s->replicas > 1) strategy_add_keys(&b, g, s, key);

@@ -608,7 +608,7 @@ static void gather_rows(shoal_dtype dtype) {
 }
 
 static void rows_are_gathered_as_many_as_there_are(void **state) {
-  const shoal_dtype all[] = {SHOAL_FLOAT32, SHOAL_FLOAT64, SHOAL_INT32, SHOAL_INT64, SHOAL_FLOAT16};
+  const shoal_dtype all[] = {SHOAL_FLOAT32, SHOAL_FLOAT64, SHOAL_INT32, SHOAL_INT64, SHOAL_FLOAT16, SHOAL_BFLOAT16};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) gather_rows(all[i]);
 }
 

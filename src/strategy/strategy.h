@@ -45,8 +45,8 @@ enum {
   ANY_KEY,
   MORE_KEY,
   STAY_KEY,
-  GO_KEY,
-  AGREE_KEY
+  AGREE_KEY,
+  GO_KEY
 };
 
 struct shoal_strategy {

@@ -88,7 +88,7 @@ struct file_writer {
   struct file_behind *behind; /* base/file_behind.h: a temporary that outgrew the buffer */
   int64_t offset;             /* bytes given so far */
 };
-/* Writes to PATH.tempstate<random>, which file_writer_commit syncs and renames. */
+/* Writes to PATH.tempstate<random>, which file_writer_commit syncs and renames; to a device or a pipe as it is. */
 shoal_status file_writer_open(struct file_writer *w, const char *path);
 /* Writes in place (append: after what is there), for logs that are read while they grow. */
 shoal_status file_writer_open_direct(struct file_writer *w, const char *path, bool append);

@@ -303,7 +303,6 @@ shoal_status record_writer_open(struct record_writer *w, const char *path, enum 
 }
 
 shoal_status record_writer_open_whole(struct record_writer *w, const char *path, enum record_compression c) {
-  if (file_exists(path) && !file_is_regular(path)) return record_writer_open(w, path, c);
   *w = (struct record_writer){0};
   TRY(file_writer_open(&w->file, path));
   return begin_packing(w, path, c);

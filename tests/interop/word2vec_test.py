@@ -7,6 +7,7 @@ import os
 import random
 import resource
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -236,6 +237,18 @@ def test_a_line_of_a_gigabyte_takes_little_memory(folder):
     command("train", "-train", text, "-output", out, "-iter", 1, "-size", 8)
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 300000
     assert read_text(out)[0] == ["</s>", "x", "y", "z"]
+
+
+@in_folder
+def test_to_a_pipe(folder):
+    """What is no file is written to, not replaced by one."""
+    text, pipe, out = (os.path.join(folder, n) for n in ("text", "pipe", "out"))
+    write_subjects(text, 200)
+    os.mkfifo(pipe)
+    with open(out, "w") as f, subprocess.Popen(["cat", pipe], stdout=f) as reader:
+        command("train", "-train", text, "-output", pipe, "-iter", 1, "-size", 8)
+        assert reader.wait(60) == 0
+    assert stat.S_ISFIFO(os.stat(pipe).st_mode) and read_text(out)[0][0] == "</s>"
 
 
 @in_folder

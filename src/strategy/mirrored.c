@@ -23,7 +23,7 @@ static bool is_trainable(shoal_var v) {
 static shoal_var copy_of(struct shoal_replica *r, shoal_var first) {
   struct shoal_graph *g = r->maker.g;
   if (!r->index || !first.handle.node) return first;
-  char *name = mem_printf("%s/replica_%d", first.handle.node->name, r->index);
+  char *name = variable_replica_name(first.handle.node, r->index);
   shoal_var v = variable_find(g, name);
   if (!v.handle.node) {
     graph_push_scope_root(g);

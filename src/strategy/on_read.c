@@ -18,7 +18,7 @@ shoal_var shoal_replica_on_read(shoal_replica *r, const char *name, shoal_out in
     return v;
   }
   if (!variable_is_next(g, run->owns.at, run->owns.n, r->next_own, name, initial)) return (shoal_var){0};
-  char *own = mem_printf("%s/replica_%d", run->owns.at[r->next_own++].handle.node->name, r->index);
+  char *own = variable_replica_name(run->owns.at[r->next_own++].handle.node, r->index);
   graph_push_scope_root(g);
   shoal_var v = variable_make(g, own, initial, VARIABLE_LOCAL);
   variable_set_replica(v, r->index);
@@ -30,7 +30,7 @@ shoal_var shoal_replica_on_read(shoal_replica *r, const char *name, shoal_out in
 /* A replica's own, by the first one's name. */
 static shoal_out value_of(const struct shoal_graph *g, shoal_var first, int index) {
   if (!index) return first.value;
-  char *name = mem_printf("%s/replica_%d", first.handle.node->name, index);
+  char *name = variable_replica_name(first.handle.node, index);
   shoal_var v = variable_find(g, name);
   free(name);
   return v.value;

@@ -192,6 +192,10 @@ void variable_set_replica(shoal_var v, int replica) {
   if (v.handle.node && replica) node_set_attr(v.handle.node, replica_attr, attr_int(replica));
 }
 
+char *variable_replica_name(const struct shoal_node *first, int replica) {
+  return mem_printf("%s/replica_%d", first->name, replica);
+}
+
 static bool is_variable(const struct shoal_node *v) {
   return op_is(v->op, "VarHandleOp") || op_is(v->op, "VariableV2");
 }
@@ -208,9 +212,9 @@ static bool is_listed(const struct shoal_graph *g, const struct shoal_node *v, b
 static struct shoal_node *listed_here(const struct shoal_graph *g, struct shoal_node *v, bool trainable) {
   const struct variable_maker *m = variable_maker_on(g);
   if (!trainable || !m || m->replica <= 0) return v;
-  char *part = mem_printf("replica_%d", m->replica);
-  struct shoal_node *copy = replica_of(v) ? NULL : find_part(g, v, part);
-  free(part);
+  char *name = variable_replica_name(v, m->replica);
+  struct shoal_node *copy = graph_find(g, name);
+  free(name);
   return copy;
 }
 

@@ -41,6 +41,7 @@ enum { VARIABLE_TRAINABLE = 1, VARIABLE_LOCAL = 2, VARIABLE_UNSAVED = 4, VARIABL
 shoal_var variable_make(struct shoal_graph *g, const char *name, shoal_out initial, int flags);
 /* Marks it as the copy that replica has of another, NAME/replica_1; 0 is the one that is saved, and has no mark. */
 void variable_set_replica(shoal_var v, int replica);
+char *variable_replica_name(const struct shoal_node *first, int replica);
 
 /* While a model is built in copies, somebody else says what a new variable is: copies that share theirs (sharing.c), or
  * replicas with a copy each (strategy/). A graph is built by one thread, so the maker that is on is known to the

@@ -139,13 +139,11 @@ static shoal_status save(const struct word2vec_settings *s, const struct word_vo
 
 /* begun: what went wrong before, or NULL. */
 static shoal_status train_and_save(const struct word2vec_settings *s, const struct corpus *c,
-                                   const struct word_vocabulary *v, shoal_status begun) {
-  struct training_options o;
+                                   const struct word_vocabulary *v, struct training_options o, shoal_status begun) {
   struct word_model m;
   bool terminal = isatty(STDERR_FILENO);
   if (!begun && (size_t)s->classes > v->words.n)
     begun = INVALID("-classes %" PRId64 ": there are %zu words to be put into classes", s->classes, v->words.n);
-  if (!begun) begun = read_options(s, &o);
   TRY(word2vec_hosts_agree(s->hosts, begun));
   TRY(compare_words(s, v));
   if (s->debug > 1 || (s->debug && terminal)) o.tell = tell;
@@ -209,7 +207,7 @@ static shoal_status run_train(struct word2vec_settings *s, char **paths, int n) 
   took(s, "counting words", &from);
   if (s->save_vocab && word2vec_hosts_chief(s->hosts) && !(done = vocabulary_save(&v, s->save_vocab)))
     saved(s->save_vocab);
-  if (trains) done = train_and_save(s, &c, &v, done);
+  if (trains) done = train_and_save(s, &c, &v, o, done);
   word2vec_hosts_close(s->hosts);
   vocabulary_release(&v);
   corpus_close(&c);

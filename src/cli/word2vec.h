@@ -36,7 +36,7 @@ int word2vec_hosts_tasks(const struct word2vec_hosts *h, int *task);
  * behind the other. */
 shoal_status word2vec_hosts_agree(struct word2vec_hosts *h, shoal_status mine);
 shoal_status word2vec_hosts_same(struct word2vec_hosts *h, const char *lines);
-enum { WORD2VEC_GATHERED = 1 << 18 };
+enum { WORD2VEC_GATHERED = 1 << 18, WORD2VEC_PIECE = 4 * WORD2VEC_GATHERED /* bytes */ };
 shoal_status word2vec_hosts_most(struct word2vec_hosts *h, int64_t *number);
 shoal_status word2vec_hosts_gather(struct word2vec_hosts *h, const shoal_tensor *numbers, shoal_tensor **all);
 /* count_share's join: the words of all tasks, by lines "WORD COUNT". arg: the hosts. */

@@ -171,7 +171,11 @@ static shoal_status largest(struct word2vec_hosts *h, int64_t *number, int64_t p
 shoal_status word2vec_hosts_most(struct word2vec_hosts *h, int64_t *number) { return largest(h, number, 0); }
 
 shoal_status word2vec_hosts_gather(struct word2vec_hosts *h, const shoal_tensor *numbers, shoal_tensor **all) {
-  return meet(h, GATHERED, numbers, all);
+  TRY(meet(h, GATHERED, numbers, all));
+  if (shoal_tensor_elements(*all) == (int64_t)shoal_strategy_replicas(h->strategy) * WORD2VEC_GATHERED) return NULL;
+  shoal_tensor_unref(*all);
+  *all = NULL;
+  return INTERNAL("pieces of other sizes");
 }
 
 /* Which task is it that something went wrong in: the last of them, of its number and 1. A task that was told to stop
@@ -200,7 +204,7 @@ static shoal_status differ(const char *own, int task, const char *others, int ot
 }
 
 shoal_status word2vec_hosts_same(struct word2vec_hosts *h, const char *lines) {
-  enum { PIECE = WORD2VEC_GATHERED * sizeof(int32_t) };
+  enum { PIECE = WORD2VEC_PIECE };
   shoal_tensor *given, *all = NULL;
   int task, tasks = word2vec_hosts_tasks(h, &task);
   TRY(shoal_tensor_new(SHOAL_INT32, 1, (int64_t[]){WORD2VEC_GATHERED}, &given));

@@ -145,9 +145,10 @@ static void ended(struct launch_job *j, struct launch_task *t, int status) {
     for (size_t i = 0; i < j->tasks.n; i++) early = early && !(trains(&j->tasks.at[i]) && j->tasks.at[i].ended);
     if (early) launch_tell_early_ps(j, t);
   }
+  if (succeeded(t)) return;
   /* A chief without the others has not done its part, and saved nothing of it. */
-  if (t->signal && t->waits_for && is_chief(j, t) && !succeeded(t) && !j->stop_signal) fail_job(j, t);
-  if (t->signal || succeeded(t)) return;
+  if (t->signal && t->waits_for && is_chief(j, t)) fail_job(j, t);
+  if (t->signal) return;
   describe(status, how, sizeof how);
   if (t->restarts < j->restarts && !j->failed && !j->stop_signal) {
     int64_t pause = MIN(1LL << MIN(t->restarts, 5), MAX_PAUSE);

@@ -438,6 +438,13 @@ def waits_for_the_ended():
         assert job.p.returncode == 0 and "all tasks have ended" in out and "worker/2 waits for worker/0" not in out, out
 
 
+def the_chief_waits_for_the_ended():
+    """The chief waits for a worker that is done and gone: it is ended, and that is no success, for it was to save."""
+    line = "W 12:00:00.0 x.c:1] CreateSession still waiting for response from worker: /job:worker/replica:0/task:1"
+    out, code = Job(f'[ $task = 1 ] && exit 0; while :; do echo "{line}"; sleep 0.2; done').end()
+    assert code != 0 and "worker/0 waits for worker/1, which has ended" in out and "worker/0 failed" in out, (code, out)
+
+
 def left_alone():
     """The chief and the ps have ended: a worker that waits for a ps, saying so or not, is ended with success."""
     for words in ("W 12:00:00.0] waiting since 5 s for /job:ps/replica:0/task:0 at 127.0.0.1:1 (gone), /job:worker", ""):
@@ -729,6 +736,6 @@ def real_ssh():
 
 TESTS = [(f.__doc__.split(".")[0].replace("\n", " "), f) for f in
          (told, placeholders, failure, restarts, restarted_ps, terminate, twice, stubborn, ctrl_c, killed_launcher, runaways, many,
-          servers, mistakes, hosts_by_number, tells_plan, cards_of_tasks, no_cluster_flags, waits_for_the_ended, left_alone, what_was_saved, outside, live_view,
+          servers, mistakes, hosts_by_number, tells_plan, cards_of_tasks, no_cluster_flags, waits_for_the_ended, the_chief_waits_for_the_ended, left_alone, what_was_saved, outside, live_view,
           open_servers, slurm_rank, hosts_that_fail, fake_ssh, real_ssh)]
 sys.exit(report(TESTS))

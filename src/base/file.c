@@ -379,8 +379,9 @@ static shoal_status writer_begin(struct file_writer *w, const char *path, bool w
 
 /* A device or a pipe is written as it is: a file that took its place would be the end of it. */
 shoal_status file_writer_open(struct file_writer *w, const char *path) {
-  if (file_exists(path) && !file_is_regular(path) && !file_is_directory(path)) return writer_begin(w, path, false, 0);
-  return writer_begin(w, path, true, O_EXCL);
+  struct stat st;
+  bool special = stat_path(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+  return writer_begin(w, path, !special, special ? 0 : O_EXCL);
 }
 
 shoal_status file_writer_open_direct(struct file_writer *w, const char *path, bool append) {

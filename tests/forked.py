@@ -13,8 +13,9 @@ it ends.
 Who can only be given a command, a launcher say, is given forked.python("worker.py", "--flag"): a small process that stands
 for the forked one, has its output, hands on signals and ends as it does.
 
-The server, `python forked.py --server SOCKET MODULE`, ends when its standard input does. A connection is a process: a request, as JSON
-behind its length, with standard output and error beside it; a line with the process' id; a line with how it ended.
+The server, `python forked.py --server SOCKET MODULE`, ends when its standard input does. A connection is a process: a
+request, as JSON behind its length, with standard output and error beside it; a line with the process' id; a line with how
+it ended.
 """
 import contextlib
 import ctypes

@@ -536,7 +536,7 @@ def train_py():
                   flags=["--ps_server", "--workers=1"])
     assert "worker 0: loss " in text, text
     with Cluster(ps=["shoal"], worker=["shoal"]) as c:
-        p = subprocess.run([*forked.python(f"{ROOT}/examples/train.py"), f"--master={c.target('worker')}"],
+        p = subprocess.run(forked.python(f"{ROOT}/examples/train.py", f"--master={c.target('worker')}"),
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, check=False)
         assert p.returncode == 0 and float(re.search(r"loss (\S+) after step", p.stdout).group(1)) < 2, p.stdout
 

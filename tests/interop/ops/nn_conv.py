@@ -1,9 +1,9 @@
 """Convolutions and pooling, in two and three dimensions, with their gradients."""
 from cases import *
 
-def conv2d(x, f, strides=(1, 1), padding="SAME", dilations=(1, 1), dtypes=(tf.float32,), grad=True, **more):
+def conv2d(x, f, strides=(1, 1), padding="SAME", dilations=(1, 1), dtypes=(tf.float32,), grad=True, tol=None, **more):
     attrs = {"strides": [1, *strides, 1], "padding": padding, "dilations": [1, *dilations, 1], **more}
-    op("Conv2D", {"input": R(*x), "filter": R(*f)}, attrs, dtypes=list(dtypes), grad=grad)
+    op("Conv2D", {"input": R(*x), "filter": R(*f)}, attrs, dtypes=list(dtypes), grad=grad, tol=tol)
 
 CONV = [tf.float32, tf.float64, tf.float16]
 for padding in ("SAME", "VALID"):
@@ -14,8 +14,9 @@ for padding in ("SAME", "VALID"):
     conv2d((3, 4, 4, 8), (1, 1, 8, 16), padding=padding)
     conv2d((3, 5, 4, 8), (1, 1, 8, 6), (2, 2), padding)
     conv2d((1, 13, 13, 33), (3, 3, 33, 17), padding=padding)
-conv2d((2, 5, 5, 3), (3, 3, 3, 4), dtypes=[tf.bfloat16])
-conv2d((2, 5, 5, 8), (3, 3, 8, 12), dtypes=[tf.bfloat16])
+# Where a processor has no AVX-512 TensorFlow sums the first one's gradients in bfloat16.
+conv2d((2, 5, 5, 3), (3, 3, 3, 4), dtypes=[tf.bfloat16], tol=2e-2)
+conv2d((2, 5, 5, 8), (3, 3, 8, 12), dtypes=[tf.bfloat16], tol=1e-2)
 conv2d((2, 28, 28, 1), (5, 5, 1, 32))
 conv2d((2, 14, 14, 32), (5, 5, 32, 64))
 conv2d((2, 5, 5, 4), (3, 3, 2, 6), grad=False)

@@ -32,7 +32,10 @@ unsigned cuda_blocks(const struct cuda_device *c, int64_t n);
 /* f over all of a kernel's inputs and outputs that are the card's. */
 shoal_status cuda_run(struct kernel_ctx *ctx, CUfunction f, unsigned grid_x, unsigned grid_y, unsigned block,
                       void **args);
-/* The same for one thread an element, of n; none for none. */
+/* The same in one dimension, with shared memory beside what the kernel itself has: at most what cuda_let_share said. */
+shoal_status cuda_run_sharing(struct kernel_ctx *ctx, CUfunction f, unsigned grid, unsigned block, unsigned bytes,
+                              void **args);
+/* The same as cuda_run for one thread an element, of n; none for none. */
 shoal_status cuda_run_each(struct kernel_ctx *ctx, CUfunction f, int64_t n, void **args);
 
 /* f over these alone. */

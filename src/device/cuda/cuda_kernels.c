@@ -20,18 +20,28 @@ unsigned cuda_blocks(const struct cuda_device *c, int64_t n) {
   return (unsigned)MAX(1, MIN((n + CUDA_BLOCK - 1) / CUDA_BLOCK, (int64_t)c->multiprocessors * EACH_MULTIPROCESSOR));
 }
 
-static shoal_status queue(struct cuda_device *c, struct kernel_ctx *ctx, CUfunction f, unsigned grid_x, unsigned grid_y,
-                          unsigned block, void **args) {
+static shoal_status use_all(struct cuda_device *c, struct kernel_ctx *ctx) {
   for (int i = 0; i < ctx->kernel->n_in; i++) TRY(cuda_use(c, ctx->in[i]));
   for (int i = 0; i < ctx->kernel->n_out; i++) TRY(cuda_use(c, &ctx->out[i]));
-  return cuda_launch(c, f, grid_x, grid_y, block, args);
+  return NULL;
 }
 
 shoal_status cuda_run(struct kernel_ctx *ctx, CUfunction f, unsigned grid_x, unsigned grid_y, unsigned block,
                       void **args) {
   struct cuda_device *c = cuda_ctx(ctx);
   cuda_lock(c);
-  shoal_status s = queue(c, ctx, f, grid_x, grid_y, block, args);
+  shoal_status s = use_all(c, ctx);
+  if (!s) s = cuda_launch(c, f, grid_x, grid_y, block, args);
+  cuda_unlock(c);
+  return s;
+}
+
+shoal_status cuda_run_sharing(struct kernel_ctx *ctx, CUfunction f, unsigned grid, unsigned block, unsigned bytes,
+                              void **args) {
+  struct cuda_device *c = cuda_ctx(ctx);
+  cuda_lock(c);
+  shoal_status s = use_all(c, ctx);
+  if (!s) s = cuda_launch_sharing(c, f, grid, block, bytes, args);
   cuda_unlock(c);
   return s;
 }

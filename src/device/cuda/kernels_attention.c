@@ -4,13 +4,10 @@
 #include "ops/nn/attention.h"
 
 enum { ROWS = 64, DEPTH = 64, GROUP = 128, TILE = ROWS * DEPTH * 2, ALIGNED = 16 };
-/* Groups of four warps to a block, as attention.cu has them; each has 64 rows. */
-enum { FORWARD_GROUPS = 1, KEY_GROUPS = 1, QUERY_GROUPS = 1 };
-
-/* A kernel, its groups, and the tiles it shares: two and two that it goes over, and those of each group. */
+/* A kernel, and the tiles that a block of it shares: two and two that it goes over, and its own. */
 struct attention_fn {
   CUfunction f;
-  int groups, tiles;
+  int tiles;
 };
 
 struct cuda_attention {
@@ -35,10 +32,8 @@ static shoal_status find(struct kernel_init *ki, const char *name, CUfunction *o
   return cuda_function(cuda_of(ki->device), "attention", name, dtype_base(ki->kernel->in_types[0]), 0, out);
 }
 
-static shoal_status find_fn(struct kernel_init *ki, const char *name, int groups, int of_group,
-                            struct attention_fn *out) {
-  out->groups = groups;
-  out->tiles = 4 + groups * of_group;
+static shoal_status find_fn(struct kernel_init *ki, const char *name, int own, struct attention_fn *out) {
+  out->tiles = 4 + own;
   TRY(find(ki, name, &out->f));
   return cuda_let_share(cuda_of(ki->device), out->f, (unsigned)(out->tiles * TILE));
 }
@@ -46,21 +41,21 @@ static shoal_status find_fn(struct kernel_init *ki, const char *name, int groups
 static shoal_status init(struct kernel_init *ki, void *state) {
   struct cuda_attention *st = state;
   TRY(attention_state_init(&st->of, ki->node));
-  TRY(find_fn(ki, "attention", FORWARD_GROUPS, 1, &st->forward));
+  TRY(find_fn(ki, "attention", 1, &st->forward));
   TRY(find(ki, "attention_products", &st->products));
-  TRY(find_fn(ki, "attention_back_keys", KEY_GROUPS, 2, &st->keys));
-  return find_fn(ki, "attention_back_queries", QUERY_GROUPS, 2, &st->queries);
+  TRY(find_fn(ki, "attention_back_keys", 2, &st->keys));
+  return find_fn(ki, "attention_back_queries", 2, &st->queries);
 }
 
-static int64_t blocks(int64_t rows, int groups) { return (rows + ROWS * groups - 1) / (ROWS * groups); }
+static int64_t blocks(int64_t rows) { return (rows + ROWS - 1) / ROWS; }
 
 static shoal_status size_of(const struct kernel_ctx *ctx, bool back, struct attention_size *of,
                             struct cuda_attention_size *out) {
   const struct cuda_attention *st = ctx->state;
   TRY(attention_size(ctx, &st->of, back, of));
   struct attention_size s = *of;
-  if (s.queries > INT32_MAX / 2 || s.keys > INT32_MAX / 2 ||
-      s.batch * st->of.heads * blocks(MAX(s.queries, s.keys), 1) > INT32_MAX)
+  if (s.queries > INT32_MAX / 2 || s.keys > INT32_MAX / 2 || MAX(s.step, s.width) > INT32_MAX / ROWS ||
+      s.batch * st->of.heads * blocks(MAX(s.queries, s.keys)) > INT32_MAX)
     return INVALID("too many queries and keys: %s", tensor_shape_str(ctx_in(ctx, 0)));
   for (int i = 0; i < ctx->kernel->n_in; i++)
     if ((uintptr_t)ctx_in(ctx, i)->data % ALIGNED) return STATUS(SHOAL_INTERNAL, "input %d does not lie well", i);
@@ -80,8 +75,8 @@ static shoal_status size_of(const struct kernel_ctx *ctx, bool back, struct atte
 /* With the lock, and after what it uses has been seen to. */
 static shoal_status launch(struct cuda_device *c, const struct attention_fn *f, const struct cuda_attention_size *s,
                            int64_t rows, void **args) {
-  return cuda_launch_sharing(c, f->f, (unsigned)(s->batch * s->heads * blocks(rows, f->groups)),
-                             (unsigned)(GROUP * f->groups), (unsigned)(f->tiles * TILE), args);
+  return cuda_launch_sharing(c, f->f, (unsigned)(s->batch * s->heads * blocks(rows)), GROUP,
+                             (unsigned)(f->tiles * TILE), args);
 }
 
 static shoal_status use_all(struct kernel_ctx *ctx) {

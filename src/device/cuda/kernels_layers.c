@@ -32,13 +32,18 @@ static shoal_status gelu_grad_run(struct kernel_ctx *ctx) {
 
 /* ---- layer normalisation ---- */
 
-enum { WARPS = 8, WARP = 32, PACK_BYTES = 16, PIECES = 256, COLUMN_PIECES = 64, MOST_HELD = 1024 };
+enum { WARPS = 8, BACK_WARPS = 4, WARP = 32, PACK_BYTES = 16, PIECES = 512, COLUMN_PIECES = 64, MOST_HELD = 1024 };
 static const int holding[] = {1, 2, 3, 4, 6, 8}; /* packs that a lane holds: as layers.cu has them */
 enum { HOLDINGS = sizeof holding / sizeof *holding };
 
+struct held_fn {
+  CUfunction f;
+  unsigned shared; /* bytes of a block */
+};
 struct cuda_layer_norm {
   float epsilon;
-  CUfunction held[HOLDINGS], any, columns, finish;
+  struct held_fn held[HOLDINGS];
+  CUfunction any, columns, finish;
 };
 
 static shoal_status find(struct kernel_init *ki, const char *name, int packs, CUfunction *out) {
@@ -51,7 +56,7 @@ static int elements_held(int i, shoal_dtype type) { return holding[i] * WARP * (
 
 static shoal_status find_all(struct kernel_init *ki, const char *name, struct cuda_layer_norm *st) {
   for (int i = 0; i < HOLDINGS && elements_held(i, first_type(ki)) <= MOST_HELD; i++)
-    TRY(find(ki, name, holding[i], &st->held[i]));
+    TRY(find(ki, name, holding[i], &st->held[i].f));
   return find(ki, name, 0, &st->any);
 }
 
@@ -64,6 +69,11 @@ static shoal_status norm_init(struct kernel_init *ki, void *state) {
 static shoal_status norm_grad_init(struct kernel_init *ki, void *state) {
   struct cuda_layer_norm *st = state;
   TRY(find_all(ki, "layer_norm_back", st));
+  for (int i = 0; i < HOLDINGS && st->held[i].f; i++) {
+    st->held[i].shared =
+        (unsigned)(BACK_WARPS * 2 * 3 * holding[i] * WARP * PACK_BYTES); /* two rows of three tensors */
+    TRY(cuda_let_share(cuda_of(ki->device), st->held[i].f, st->held[i].shared));
+  }
   TRY(cuda_function(cuda_of(ki->device), "layers", "layer_norm_columns", first_type(ki), 0, &st->columns));
   return cuda_function(cuda_of(ki->device), "layers", "layer_norm_finish", 0, 0, &st->finish);
 }
@@ -84,18 +94,19 @@ static shoal_status rows_of(const struct kernel_ctx *ctx, struct layer_rows *r) 
 }
 
 /* The function for rows that fit into a warp's registers; NULL: they do not. */
-static CUfunction held_by(const struct cuda_layer_norm *st, const struct layer_rows *r, shoal_dtype type,
-                          uintptr_t addresses) {
+static const struct held_fn *held_by(const struct cuda_layer_norm *st, const struct layer_rows *r, shoal_dtype type,
+                                     uintptr_t addresses) {
   if (r->width > MOST_HELD || r->width * dtype_size(type) % PACK_BYTES || addresses % PACK_BYTES) return NULL;
   for (int i = 0; i < HOLDINGS; i++)
-    if (elements_held(i, type) >= r->width) return st->held[i];
+    if (elements_held(i, type) >= r->width) return &st->held[i];
   return NULL;
 }
 
 static uintptr_t address(const struct tensor *t) { return (uintptr_t)t->data; }
 
-static unsigned row_blocks(const struct layer_rows *r, int64_t most) {
-  return (unsigned)MAX(1, MIN(most, (r->rows + WARPS - 1) / WARPS));
+/* A warp to a row, `warps` to a block. */
+static unsigned row_blocks(const struct layer_rows *r, int warps, int64_t most) {
+  return (unsigned)MAX(1, MIN(most, (r->rows + warps - 1) / warps));
 }
 
 static shoal_status norm_run(struct kernel_ctx *ctx) {
@@ -109,10 +120,11 @@ static shoal_status norm_run(struct kernel_ctx *ctx) {
   TRY(ctx_out_like(ctx, 0, 0, &y));
   TRY(ctx_out_dims(ctx, 1, 1, &r.rows, &mean));
   TRY(ctx_out_dims(ctx, 2, 1, &r.rows, &rstd));
-  CUfunction f = held_by(st, &r, (shoal_dtype)x->dtype, address(x) | address(y) | address(scale) | address(offset));
+  const struct held_fn *held =
+      held_by(st, &r, (shoal_dtype)x->dtype, address(x) | address(y) | address(scale) | address(offset));
   if (!r.rows) return NULL;
   int64_t most = (int64_t)cuda_ctx(ctx)->multiprocessors * 8;
-  return cuda_run(ctx, f ? f : st->any, row_blocks(&r, most), 1, WARPS * WARP,
+  return cuda_run(ctx, held ? held->f : st->any, row_blocks(&r, WARPS, most), 1, WARPS * WARP,
                   (void *[]){(void *)&x->data, (void *)&scale->data, (void *)&offset->data, &y->data, &mean->data,
                              &rstd->data, &r.rows, &r.width, &epsilon});
 }
@@ -126,8 +138,8 @@ struct layer_norm_back { /* the gradient's tensors */
 };
 
 /* Rows are held, and the sums over them taken on the way. */
-static shoal_status back_held(struct kernel_ctx *ctx, CUfunction f, struct layer_norm_back *b, int32_t pieces) {
-  const struct tensor *uses[] = {b->x, b->scale, b->mean, b->rstd, b->dy, b->more ? b->more : b->x, b->dx, &b->parts};
+static shoal_status back_held(struct kernel_ctx *ctx, const struct held_fn *held, struct layer_norm_back *b,
+                              int32_t pieces) {
   void *args[] = {(void *)&b->x->data,
                   (void *)&b->scale->data,
                   (void *)&b->mean->data,
@@ -138,7 +150,7 @@ static shoal_status back_held(struct kernel_ctx *ctx, CUfunction f, struct layer
                   &b->parts.data,
                   &b->r.rows,
                   &b->r.width};
-  return cuda_run_on(ctx, f, (unsigned)pieces, 1, WARPS * WARP, args, 8, uses);
+  return cuda_run_sharing(ctx, held->f, (unsigned)pieces, BACK_WARPS * WARP, held->shared, args);
 }
 
 static shoal_status back_any(struct kernel_ctx *ctx, struct layer_norm_back *b, int32_t pieces) {
@@ -150,13 +162,14 @@ static shoal_status back_any(struct kernel_ctx *ctx, struct layer_norm_back *b, 
                              &b->parts.data, &b->r.rows, &b->r.width, &piece},
                   8, uses));
   return cuda_run_on(
-      ctx, st->any, row_blocks(&b->r, 1 << 16), 1, WARPS * WARP,
+      ctx, st->any, row_blocks(&b->r, WARPS, 1 << 16), 1, WARPS * WARP,
       (void *[]){(void *)&b->x->data, (void *)&b->scale->data, (void *)&b->mean->data, (void *)&b->rstd->data,
                  (void *)&b->dy->data, &b->added, &b->dx->data, &b->r.rows, &b->r.width},
       7, uses);
 }
 
-static shoal_status back_all(struct kernel_ctx *ctx, struct layer_norm_back *b, CUfunction held, int32_t pieces) {
+static shoal_status back_all(struct kernel_ctx *ctx, struct layer_norm_back *b, const struct held_fn *held,
+                             int32_t pieces) {
   const struct cuda_layer_norm *st = ctx->state;
   const struct tensor *uses[] = {&b->parts, b->dscale, b->doffset};
   TRY(held ? back_held(ctx, held, b, pieces) : back_any(ctx, b, pieces));
@@ -179,9 +192,10 @@ static shoal_status norm_grad_run(struct kernel_ctx *ctx) {
   TRY(ctx_out_like(ctx, 0, 4, &b.dx));
   TRY(ctx_out_dims(ctx, 1, 1, (int64_t[]){b.r.width}, &b.dscale));
   TRY(ctx_out_dims(ctx, 2, 1, (int64_t[]){b.r.width}, &b.doffset));
-  CUfunction held = held_by(ctx->state, &b.r, (shoal_dtype)b.x->dtype,
-                            address(b.x) | address(b.dy) | address(b.dx) | address(b.scale) | (uintptr_t)b.added);
-  int32_t pieces = (int32_t)(held ? row_blocks(&b.r, PIECES) : MAX(1, MIN(COLUMN_PIECES, b.r.rows)));
+  const struct held_fn *held =
+      held_by(ctx->state, &b.r, (shoal_dtype)b.x->dtype,
+              address(b.x) | address(b.dy) | address(b.dx) | address(b.scale) | (uintptr_t)b.added);
+  int32_t pieces = (int32_t)(held ? row_blocks(&b.r, BACK_WARPS, PIECES) : MAX(1, MIN(COLUMN_PIECES, b.r.rows)));
   struct shape room = shape_vector((int64_t)pieces * 2 * b.r.width);
   TRY(cuda_temp(ctx, SHOAL_FLOAT32, &room, &b.parts));
   shoal_status s = back_all(ctx, &b, held, pieces);
@@ -191,10 +205,22 @@ static shoal_status norm_grad_run(struct kernel_ctx *ctx) {
 
 /* ---- cross entropy ---- */
 
+/* Rows that a block holds in shared memory: two blocks fit a multiprocessor, so that one reads while one computes. */
+enum { MOST_SHARED = 112 << 10, SHARED_BY_ALL = 46 << 10 };
+
+struct cuda_entropy {
+  CUfunction f;
+  int64_t most; /* bytes of a row that is held */
+};
+
 static shoal_status entropy_init(struct kernel_init *ki, void *state) {
-  struct cuda_fn *st = state;
-  return cuda_function(cuda_of(ki->device), "layers", "_ShoalCrossEntropy", first_type(ki),
-                       dtype_base(ki->kernel->in_types[1]), &st->f);
+  struct cuda_entropy *st = state;
+  TRY(cuda_function(cuda_of(ki->device), "layers", "_ShoalCrossEntropy", first_type(ki),
+                    dtype_base(ki->kernel->in_types[1]), &st->f));
+  shoal_status s = cuda_let_share(cuda_of(ki->device), st->f, MOST_SHARED);
+  st->most = s ? SHARED_BY_ALL : MOST_SHARED; /* smaller cards have less to share */
+  shoal_status_free(s);
+  return NULL;
 }
 
 static unsigned row_threads(int64_t columns) {
@@ -203,7 +229,7 @@ static unsigned row_threads(int64_t columns) {
 }
 
 static shoal_status entropy_run(struct kernel_ctx *ctx) {
-  const struct cuda_fn *st = ctx->state;
+  const struct cuda_entropy *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0), *labels = ctx_in(ctx, 1), *each = ctx_in(ctx, 2);
   struct tensor *loss, *dx;
   TRY(sparse_check_shapes(x, labels));
@@ -212,10 +238,12 @@ static shoal_status entropy_run(struct kernel_ctx *ctx) {
   TRY(ctx_out_dims(ctx, 0, 1, x->dims, &loss));
   TRY(ctx_out_like(ctx, 1, 0, &dx));
   int32_t columns = (int32_t)x->dims[1];
+  int64_t bytes = columns * (int64_t)dtype_size((shoal_dtype)x->dtype);
+  int32_t held = bytes <= st->most && bytes % PACK_BYTES == 0 && (address(x) | address(dx)) % PACK_BYTES == 0;
   if (!x->n) return NULL;
-  return cuda_run(
-      ctx, st->f, (unsigned)x->dims[0], 1, row_threads(columns),
-      (void *[]){(void *)&x->data, (void *)&labels->data, (void *)&each->data, &loss->data, &dx->data, &columns});
+  void *args[] = {
+      (void *)&x->data, (void *)&labels->data, (void *)&each->data, &loss->data, &dx->data, &columns, &held};
+  return cuda_run_sharing(ctx, st->f, (unsigned)x->dims[0], row_threads(columns), held ? (unsigned)bytes : 0, args);
 }
 
 /* ---- all of them: none keeps anything, so a step with them is replayed ---- */
@@ -232,7 +260,7 @@ KERNEL(gelu, CUDA_FLOATING, cuda_fn, gelu_init, gelu_run)
 KERNEL(gelu_grad, CUDA_FLOATING, cuda_fn, gelu_init, gelu_grad_run)
 KERNEL(norm, HALVES_AND_FLOAT, cuda_layer_norm, norm_init, norm_run)
 KERNEL(norm_grad, HALVES_AND_FLOAT, cuda_layer_norm, norm_grad_init, norm_grad_run)
-KERNEL(entropy, HALVES_AND_FLOAT, cuda_fn, entropy_init, entropy_run)
+KERNEL(entropy, HALVES_AND_FLOAT, cuda_entropy, entropy_init, entropy_run)
 
 const struct device_kernels cuda_layers_kernels[] = {{"_ShoalGelu", gelu},
                                                      {"_ShoalGeluGrad", gelu_grad},

@@ -1,9 +1,10 @@
 /* Layers of Transformers as one kernel each: GELU, layer normalisation, cross entropy with sparse labels; and their
  * gradients. All of them are bound by memory: each tensor is read or written once, 16 bytes at a time where it lies
  * well. */
+#include "shared.cuh"
 #include "types.cuh"
 
-enum { WARP = 32, WARPS = 8 };
+enum { WARP = 32, WARPS = 8, BACK_WARPS = 4 };
 
 template <class T> struct of_16 {
   enum { N = PACK_BYTES / sizeof(T) };
@@ -80,13 +81,6 @@ template <class T, int P> struct row_part {
   __device__ inline void put(int p, int k, float x) { v[p].v[k] = stored<T>::of(x); }
 };
 
-/* A row that is read later is asked for: it is in the second cache then. That takes no registers, of which a row on the
- * way back has all there are. */
-template <class T, int P> __device__ inline void ask_for_row(const T *row, int width) {
-  enum { N = of_16<T>::N };
-  EACH_PACK(p, at) asm volatile("prefetch.global.L2 [%0];" ::"l"(row + at));
-}
-
 /* A pack's part of a row of numbers that all rows are multiplied by, or added to. It is read for each of them, from the
  * cache: in registers it would leave room for too few warps to keep the memory busy. */
 template <int N> struct column_pack {
@@ -153,26 +147,43 @@ __device__ inline void norm_any(const T *x, const float *scale, const float *off
 
 /* ---- its gradient: with h = (x - mean) rstd and n = dy scale, dx = rstd (n - mean(n) - h mean(n h)) ---- */
 
+/* What a row's gradient is made of, in shared memory, where it comes while the row before is worked on. A lane reads
+ * what it has copied itself, so that it waits for nobody. */
+template <class T, int P> struct norm_inputs {
+  typedef pack_of<T, of_16<T>::N> lanes[WARP];
+  lanes x[P], dy[P], added[P];
+  static __device__ inline void copy(lanes *to, const T *row, int width) {
+    enum { N = of_16<T>::N };
+    EACH_PACK(p, at) copy_16(&to[p][threadIdx.x % WARP], row + at, true);
+  }
+  __device__ inline void get(const T *xs, const T *dys, const T *more, int64_t row, int width) {
+    copy(x, xs + row * width, width);
+    copy(dy, dys + row * width, width);
+    if (more) copy(added, more + row * width, width);
+  }
+};
+
 /* Each block has rows of its own (its piece), and leaves the sums of dy h and dy over them at parts[piece]. */
 template <class T, int P>
 __device__ inline void norm_back_held(const T *x, const float *scale, const float *means, const float *rstds,
                                       const T *dys, const T *added, T *dxs, float *parts, int64_t rows, int width) {
   enum { N = of_16<T>::N };
-  __shared__ float joined[2 * P * WARP * N]; /* [2][width] */
+  int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, turn = 0;
+  int64_t row = (int64_t)blockIdx.x * BACK_WARPS + warp, step = (int64_t)gridDim.x * BACK_WARPS;
+  norm_inputs<T, P> *held = (norm_inputs<T, P> *)shared_room() + 2 * warp;
   float of_scale[P][N] = {}, of_offset[P][N] = {};
-  EACH_ROW(row) {
-    row_part<T, P> r, dy;
+  if (row < rows) held[0].get(x, dys, added, row, width);
+  end_group();
+  for (; row < rows; row += step, turn = !turn) {
+    if (row + step < rows) held[!turn].get(x, dys, added, row + step, width);
+    end_group();
     float mean = means[row], rstd = rstds[row], sum = 0, product = 0;
-    r.read(x + row * width, width);
-    dy.read(dys + row * width, width);
-    int64_t next = row + (int64_t)gridDim.x * WARPS;
-    if (next < rows) {
-      ask_for_row<T, P>(x + next * width, width);
-      ask_for_row<T, P>(dys + next * width, width);
-      if (added) ask_for_row<T, P>(added + next * width, width);
-    }
+    row_part<T, P> r, dy;
+    wait_groups<1>();
     EACH_PACK(p, at) {
       column_pack<N> by(scale, at);
+      r.v[p] = held[turn].x[p][lane];
+      dy.v[p] = held[turn].dy[p][lane];
       for (int k = 0; k < N; k++) {
         float h = (r.at(p, k) - mean) * rstd, d = dy.at(p, k), n = d * by.v[k];
         of_scale[p][k] += d * h;
@@ -186,7 +197,7 @@ __device__ inline void norm_back_held(const T *x, const float *scale, const floa
     EACH_PACK(p, at) {
       column_pack<N> by(scale, at);
       pack_of<T, N> more;
-      if (added) more = *(const pack_of<T, N> *)(added + row * width + at);
+      if (added) more = held[turn].added[p][lane];
       for (int k = 0; k < N; k++) {
         float h = (r.at(p, k) - mean) * rstd, d = rstd * (dy.at(p, k) * by.v[k] - sum - h * product);
         dy.put(p, k, added ? d + load(more.v[k]) : d);
@@ -194,8 +205,10 @@ __device__ inline void norm_back_held(const T *x, const float *scale, const floa
     }
     dy.write(dxs + row * width, width);
   }
-  for (int w = 0; w < WARPS; w++) { /* one warp after the other: always in this order */
-    if (threadIdx.x / WARP == w) EACH_HELD(p, k, at) {
+  __syncthreads();
+  float *joined = (float *)shared_room(); /* [2][width] */
+  for (int w = 0; w < BACK_WARPS; w++) {  /* one warp after the other: always in this order */
+    if (warp == w) EACH_HELD(p, k, at) {
         joined[at + k] = (w ? joined[at + k] : 0) + of_scale[p][k];
         joined[width + at + k] = (w ? joined[width + at + k] : 0) + of_offset[p][k];
       }
@@ -258,7 +271,8 @@ extern "C" __global__ void layer_norm_finish(const float *parts, float *dscale, 
 }
 
 #define BACK_HELD(T, P)                                                                                           \
-  extern "C" __global__ void __launch_bounds__(256, 2) layer_norm_back_##P##_##T(                                    \
+  extern "C" __global__ void __launch_bounds__(BACK_WARPS *WARP, P *of_16<T>::N > 24 ? 3 : 4)                          \
+  layer_norm_back_##P##_##T(                                                                                      \
       const T *x, const float *scale, const float *mean, const float *rstd, const T *dy, const T *added, T *dx,   \
       float *parts, int64_t rows, int width) {                                                                    \
     norm_back_held<T, P>(x, scale, mean, rstd, dy, added, dx, parts, rows, width);                                \
@@ -282,40 +296,57 @@ NORM_BOTH(f32, 8)
 NORM_OF(f16)
 NORM_OF(bf16)
 
-/* ---- cross entropy: a block to a row, which is read twice: the second time it is in the cache ---- */
+/* ---- cross entropy: a block to a row, which is read twice: the second time it is in shared memory, or in the cache
+ * where it is too long ---- */
 
+/* exp(x - top). Logits in half precision are known to no more digits than the shorter form has. */
+template <class T> struct exp_below {
+  float shift;
+  __device__ inline exp_below(float top) : shift(top * LOG2E) {}
+  __device__ inline float of(float x) const { return two_to(x * LOG2E - shift); }
+};
+template <> struct exp_below<f32> {
+  float top;
+  __device__ inline exp_below(float top_) : top(top_) {}
+  __device__ inline float of(float x) const { return two_to((x - top) * LOG2E); }
+};
+
+#define LOWEST (-3.402823466e38f) /* not -inf: the distance to it is a number */
 struct softmax_sum { /* the largest, and the sum of exp(x - top) */
   float top, sum;
-  __device__ inline void join(float t, float s) {
-    float m = fmaxf(top, t);
-    if (m == -INFINITY) return;
-    sum = sum * __expf(top - m) + s * __expf(t - m);
-    top = m;
+  __device__ inline void raise(float t) {
+    if (t <= top) return;
+    sum *= exp_below<f32>(t).of(top);
+    top = t;
+  }
+  __device__ inline void join(softmax_sum v) {
+    float m = fmaxf(top, v.top);
+    raise(m);
+    v.raise(m);
+    sum += v.sum;
   }
 };
 
 __device__ inline softmax_sum join_block(softmax_sum v) {
-  __shared__ float tops[WARP], sums[WARP];
+  __shared__ softmax_sum parts[WARP];
   for (int d = WARP / 2; d > 0; d /= 2)
-    v.join(__shfl_xor_sync(~0u, v.top, d), __shfl_xor_sync(~0u, v.sum, d));
-  if (threadIdx.x % WARP == 0) {
-    tops[threadIdx.x / WARP] = v.top;
-    sums[threadIdx.x / WARP] = v.sum;
-  }
+    v.join({__shfl_xor_sync(~0u, v.top, d), __shfl_xor_sync(~0u, v.sum, d)});
+  if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = v;
   __syncthreads();
-  v.top = -INFINITY, v.sum = 0;
-  for (int w = 0; w < blockDim.x / WARP; w++) v.join(tops[w], sums[w]);
+  v = parts[0];
+  for (int w = 1; w < blockDim.x / WARP; w++) v.join(parts[w]);
   return v;
 }
 
 template <class T, int N> __device__ inline softmax_sum sum_row(const T *x, int n) {
-  softmax_sum v = {-INFINITY, 0};
+  softmax_sum v = {LOWEST, 0};
   for (int i = threadIdx.x; i < n / N; i += blockDim.x) {
     pack_of<T, N> p = ((const pack_of<T, N> *)x)[i];
-    float top = load(p.v[0]), sum = 0;
+    float top = load(p.v[0]);
     for (int k = 1; k < N; k++) top = fmaxf(top, load(p.v[k]));
-    for (int k = 0; k < N; k++) sum += top == -INFINITY ? 0.0f : __expf((float)load(p.v[k]) - top);
-    v.join(top, sum);
+    v.raise(top);
+    exp_below<T> e(v.top);
+    for (int k = 0; k < N; k++) v.sum += e.of(load(p.v[k]));
   }
   return join_block(v);
 }
@@ -323,37 +354,53 @@ template <class T, int N> __device__ inline softmax_sum sum_row(const T *x, int 
 template <class T, int N>
 __device__ inline void back_row(const T *x, T *dx, int n, int64_t label, softmax_sum v, float each) {
   float factor = each / v.sum;
+  exp_below<T> e(v.top);
+  int at = (int)(label / N);
   for (int i = n / N - 1 - threadIdx.x; i >= 0; i -= blockDim.x) {
     pack_of<T, N> p = ((const pack_of<T, N> *)x)[i];
-    for (int k = 0; k < N; k++) {
-      float q = __expf((float)load(p.v[k]) - v.top) * factor;
-      p.v[k] = stored<T>::of(i * N + k == label ? q - each : q);
-    }
+    float q[N];
+    for (int k = 0; k < N; k++) q[k] = e.of(load(p.v[k])) * factor;
+    if (i == at)
+      for (int k = 0; k < N; k++) q[k] -= k == label % N ? each : 0;
+    for (int k = 0; k < N; k++) p.v[k] = stored<T>::of(q[k]);
     ((pack_of<T, N> *)dx)[i] = p;
   }
 }
 
-template <class T, int N>
+/* A thread has copied what it reads first; what others have is there behind a barrier. */
+template <class T, int N> __device__ inline const T *hold_row(const T *x, int n) {
+  T *row = (T *)shared_room();
+  for (int i = threadIdx.x; i < n / N; i += blockDim.x) copy_16(row + i * N, x + i * N, true);
+  end_group();
+  wait_groups<0>();
+  return row;
+}
+
+template <class T, int N, bool HELD>
 __device__ inline void entropy_row(const T *x, int64_t label, float each, float *loss, T *dx, int n) {
   bool fits = label >= 0 && label < n; /* others are NaN, as TensorFlow's on a card */
   float at = fits ? (float)load(x[label]) : NAN;
-  softmax_sum v = sum_row<T, N>(x, n);
+  const T *row = HELD ? hold_row<T, N>(x, n) : x;
+  softmax_sum v = sum_row<T, N>(row, n);
   if (threadIdx.x == 0) *loss = logf(v.sum) - (at - v.top);
-  back_row<T, N>(x, dx, n, label, v, fits ? each : NAN);
+  back_row<T, N>(row, dx, n, fits ? label : 0, v, fits ? each : NAN);
 }
 
-/* dx may be x: what a thread writes it has read itself, after all have read the row. */
+/* dx may be x: what a thread writes it has read itself, after all have read the row. held: shared memory has room for
+ * it, and it lies well. */
 #define ENTROPY_OF(T, L)                                                                                          \
   extern "C" __global__ void __launch_bounds__(1024) _ShoalCrossEntropy_##T##_##L(                                \
-      const T *logits, const L *labels, const float *each, float *loss, T *back, int n) {                         \
+      const T *logits, const L *labels, const float *each, float *loss, T *back, int n, int held) {               \
     enum { N = of_16<T>::N };                                                                                     \
     int64_t row = blockIdx.x;                                                                                     \
     const T *x = logits + row * n;                                                                                \
     T *dx = back + row * n;                                                                                       \
-    if (n % N == 0 && is_packed(logits, N) && is_packed(back, N))                                                 \
-      entropy_row<T, N>(x, labels[row], each[row], loss + row, dx, n);                                            \
+    if (held)                                                                                                     \
+      entropy_row<T, N, true>(x, labels[row], each[row], loss + row, dx, n);                                      \
+    else if (n % N == 0 && is_packed(logits, N) && is_packed(back, N))                                            \
+      entropy_row<T, N, false>(x, labels[row], each[row], loss + row, dx, n);                                     \
     else                                                                                                          \
-      entropy_row<T, 1>(x, labels[row], each[row], loss + row, dx, n);                                            \
+      entropy_row<T, 1, false>(x, labels[row], each[row], loss + row, dx, n);                                     \
   }
 #define ENTROPY(T) ENTROPY_OF(T, i32) ENTROPY_OF(T, i64)
 ENTROPY(f32)

@@ -6,15 +6,8 @@
  *   c[0], c[1]  row g, columns 2t and 2t + 1;          c[2], c[3]  row g + 8
  * So two neighbouring C, rounded, are an A: what a product gave goes into the next without leaving the registers. */
 #pragma once
+#include "shared.cuh"
 #include "types.cuh"
-
-__device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-
-/* A block's shared memory, as much as it was launched with. */
-__device__ inline void *shared_room() {
-  extern __shared__ __align__(1024) unsigned char room[];
-  return room;
-}
 
 /* Four matrices of 8 x 8: lane l says where row l % 8 of matrix l / 8 lies, and gets of matrix i, in r[i], columns 2t
  * and 2t + 1 of row g; turned round, rows 2t and 2t + 1 of column g. */
@@ -56,27 +49,12 @@ template <> struct mma<f16> {
   }
 };
 
-/* 2^x, to a few units in the last place; what is too small for a float is 0. */
-__device__ inline float two_to(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-/* 16 bytes to shared memory, or as many zeros, without waiting; and the wait for all but the last n groups of them. */
-__device__ inline void copy_16(void *to, const void *from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(there ? 16 : 0));
-}
-__device__ inline void end_group() { asm volatile("cp.async.commit_group;"); }
-template <int N> __device__ inline void wait_groups() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
-
 /* ---- products of a group of four warps, which read B where it lies in shared memory (sm_90a) ----
  *
  * C is 64 x 64, of which each warp has 16 rows, in the order above; A is those rows times 16 columns, in registers or
  * of a tile. B is 16 of the rows of a tile, or 16 of its columns turned round. A tile is 64 rows of 128 bytes, 1,024
  * bytes aligned, in which piece c of row r (16 bytes) stands at c ^ r % 8: that is what the hardware calls a swizzle of
- * 128 bytes. Products are queued; between begin and end nobody touches their C. */
+ * 128 bytes. Products are queued; from begin until they were waited for nobody touches their C. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define MMA_BY_GROUPS
 
@@ -84,10 +62,13 @@ __device__ inline uint64_t describe_tile(const void *at) {
   const uint64_t eight_rows = 1024 >> 4, swizzle_128 = 1;
   return (uint64_t)(shared_address(at) >> 4 & 0x3fff) | eight_rows << 16 | eight_rows << 32 | swizzle_128 << 62;
 }
+/* The next 16 columns of a tile, the next 16 rows. */
+enum { DESCRIBED_COLUMNS = 32 >> 4, DESCRIBED_ROWS = 2048 >> 4 };
 __device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ inline void end_products() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+__device__ inline void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+/* All but the last n that were ended are done. */
+template <int N> __device__ inline void wait_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 /* What was copied to shared memory is seen by products that come behind the next barrier. */
 __device__ inline void show_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -110,12 +91,15 @@ __device__ inline void settle(float (&c)[8][4]) {
 #define FOUR_REGISTERS "{%34,%35,%36,%37}"
 #define THE_FOUR "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
 
-/* c = a b or, with add, c += a b. rows: a is registers, b's 16 rows are a tile's. columns: a is 16 columns of a tile,
- * b's 16 rows are as many columns of another. */
+/* c = a b or, with add, c += a b. rows: b's 16 rows are a tile's. columns: they are 16 columns of one. a is registers,
+ * or 16 columns of a tile. */
 template <class T> struct group_mma;
 template <> struct group_mma<bf16> {
   static __device__ inline void rows(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b, bool add) {
     GROUP_PRODUCT("bf16", FOUR_REGISTERS, "1", THE_FOUR);
+  }
+  static __device__ inline void columns(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+    GROUP_PRODUCT("bf16", FOUR_REGISTERS, "0", THE_FOUR);
   }
   static __device__ inline void columns(float (&c)[8][4], uint64_t a, uint64_t b, bool add) {
     GROUP_PRODUCT("bf16", "%34", "0, 0", "l"(a));
@@ -125,6 +109,9 @@ template <> struct group_mma<f16> {
   static __device__ inline void rows(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b, bool add) {
     GROUP_PRODUCT("f16", FOUR_REGISTERS, "1", THE_FOUR);
   }
+  static __device__ inline void columns(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+    GROUP_PRODUCT("f16", FOUR_REGISTERS, "0", THE_FOUR);
+  }
   static __device__ inline void columns(float (&c)[8][4], uint64_t a, uint64_t b, bool add) {
     GROUP_PRODUCT("f16", "%34", "0, 0", "l"(a));
   }
@@ -132,6 +119,7 @@ template <> struct group_mma<f16> {
 #else
 __device__ inline void begin_products() {}
 __device__ inline void end_products() {}
+template <int N> __device__ inline void wait_products() {}
 __device__ inline void show_products() {}
 __device__ inline void settle(float (&c)[8][4]) {}
 #endif

@@ -33,6 +33,15 @@ template <> struct stored<bf16> {
   template <class C> static __device__ inline bf16 of(C v) { return __float2bfloat16_rn((float)v); }
 };
 
+#define LOG2E 1.4426950408889634f
+
+/* 2^x, to a few units in the last place; what is too small for a float is 0. */
+__device__ inline float two_to(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /* Neighbours that are loaded and stored at once. */
 template <class T, int V> struct alignas(sizeof(T) * V) pack_of {
   T v[V];

@@ -12,7 +12,7 @@
 
 enum { ONE_SIGNAL_NS = 1000000000 };
 
-static atomic_bool told;
+static atomic_bool told, hurried;
 static atomic_llong first; /* when a signal came, in clock_ns(); 0: none did */
 
 static struct {
@@ -51,3 +51,6 @@ void stop_signals_leave(void) {
 
 bool stop_told(void) { return atomic_load(&told); }
 void stop_tell(void) { atomic_store(&told, true); }
+void stop_hurry(void) { atomic_store(&hurried, true); }
+bool stop_hurried(void) { return atomic_load_explicit(&hurried, memory_order_relaxed); }
+shoal_status stop_why(void) { return STATUS(SHOAL_CANCELLED, "told to stop while the next element was looked for"); }

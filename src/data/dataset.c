@@ -6,6 +6,7 @@
 
 #include "base/cond.h"
 #include "base/mem.h"
+#include "base/stop.h"
 #include "data/dataset_graph.h"
 #include "tensor/strings.h"
 
@@ -112,9 +113,15 @@ shoal_status dataset_iterate(struct dataset *d, struct data_iterator **out) {
   return s;
 }
 
+bool data_ended(const struct data_ctx *ctx) { return cancel_started(ctx->cancel) || stop_hurried(); }
+
+shoal_status data_why_ended(const struct data_ctx *ctx) {
+  return cancel_started(ctx->cancel) ? cancel_reason(ctx->cancel) : stop_why();
+}
+
 shoal_status iterator_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   *end = false;
-  if (cancel_started(ctx->cancel)) return cancel_reason(ctx->cancel);
+  if (data_ended(ctx)) return data_why_ended(ctx);
   uint64_t lost = strings_lost();
   shoal_status s = it->type->next(it, ctx, out, end);
   if (s) *end = false; /* whatever ended on the way */
@@ -136,7 +143,7 @@ static shoal_status make_and_drop(struct data_iterator *it, struct data_ctx *ctx
 
 shoal_status iterator_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
   *end = false;
-  if (cancel_started(ctx->cancel)) return cancel_reason(ctx->cancel);
+  if (data_ended(ctx)) return data_why_ended(ctx);
   shoal_status s = (it->type->skip ? it->type->skip : make_and_drop)(it, ctx, end);
   if (s) *end = false;
   return s;

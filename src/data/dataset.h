@@ -53,6 +53,10 @@ enum { DATASET_MAX_DEPTH = 2000, DATASET_MAX_PARTS = 1 << 16, DATASET_MAX_COMPON
 struct data_ctx {
   struct cancel *cancel; /* never NULL */
 };
+/* Is the call to end before it has found anything? Whoever loops or waits asks, and gives the reason: its step was
+ * cancelled, or the process was told to stop and this is all that it still does. */
+bool data_ended(const struct data_ctx *ctx);
+shoal_status data_why_ended(const struct data_ctx *ctx);
 
 struct data_iterator_type {
   size_t size;

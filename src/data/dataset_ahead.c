@@ -99,7 +99,7 @@ static shoal_status prefetch_next(struct data_iterator *it, struct data_ctx *ctx
   struct prefetch_iter *p = (struct prefetch_iter *)it;
   TRY(start_thread(p));
   pthread_mutex_lock(&p->lock);
-  while (!p->slots.n && !p->ended && !cancel_started(ctx->cancel)) {
+  while (!p->slots.n && !p->ended && !data_ended(ctx)) {
     data_wait(&p->change, &p->lock);
   }
   struct ahead_slot s = {.end = true};
@@ -111,7 +111,7 @@ static shoal_status prefetch_next(struct data_iterator *it, struct data_ctx *ctx
     pthread_cond_broadcast(&p->change);
   } /* the end stays, for whoever asks again */
   pthread_mutex_unlock(&p->lock);
-  if (!got && cancel_started(ctx->cancel)) return cancel_reason(ctx->cancel);
+  if (!got && data_ended(ctx)) return data_why_ended(ctx);
   *end = s.end;
   for (int i = 0; !s.end && !s.status && i < it->of->n; i++) tensor_move(&out[i], &s.t[i]);
   free(s.t);

@@ -158,7 +158,7 @@ static shoal_status windows_next(struct data_iterator *it, struct data_ctx *ctx,
   struct data_iterator *in;
   TRY(iterator_input(it, &in));
   for (;;) {
-    if (cancel_started(ctx->cancel)) return cancel_reason(ctx->cancel);
+    if (data_ended(ctx)) return data_why_ended(ctx);
     if (k->made) {
       TRY(iterator_next(k->made, ctx, out, end));
       if (!*end) return NULL;
@@ -246,7 +246,7 @@ static shoal_status reductions_next(struct data_iterator *it, struct data_ctx *c
   struct data_iterator *in;
   TRY(iterator_input(it, &in));
   while (!k->ended) {
-    if (cancel_started(ctx->cancel)) return cancel_reason(ctx->cancel);
+    if (data_ended(ctx)) return data_why_ended(ctx);
     struct tensor *element = mem_zalloc((size_t)MAX(in->of->n, 1), sizeof *element);
     shoal_status s = iterator_next(in, ctx, element, &k->ended);
     if (!s && !k->ended) s = reduce(k, ctx, element, in->of->n);
@@ -312,7 +312,7 @@ static shoal_status unique_next(struct data_iterator *it, struct data_ctx *ctx, 
   struct text key = {0};
   shoal_status s;
   for (bool again = true; again;) {
-    s = cancel_started(ctx->cancel) ? cancel_reason(ctx->cancel) : iterator_next(in, ctx, out, end);
+    s = data_ended(ctx) ? data_why_ended(ctx) : iterator_next(in, ctx, out, end);
     if (s || *end) break;
     element_key(&out[0], &key);
     again = strmap_put(seen, text_cstr(&key), seen) != NULL;
@@ -427,7 +427,7 @@ static shoal_status ignore_next(struct data_iterator *it, struct data_ctx *ctx, 
   TRY(iterator_input(it, &in));
   for (;;) {
     shoal_status s = iterator_next(in, ctx, out, end);
-    if (!s || cancel_started(ctx->cancel)) return s;
+    if (!s || data_ended(ctx)) return s;
     shoal_status_free(s);
   }
 }

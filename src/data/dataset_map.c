@@ -171,7 +171,7 @@ static int next_done(const struct parallel_iter *p) {
 static struct map_job *take_done(struct parallel_iter *p, struct data_ctx *ctx) {
   int which;
   pthread_mutex_lock(&p->lock);
-  while ((which = next_done(p)) < 0 && !cancel_started(ctx->cancel)) data_wait(&p->change, &p->lock);
+  while ((which = next_done(p)) < 0 && !data_ended(ctx)) data_wait(&p->change, &p->lock);
   pthread_mutex_unlock(&p->lock);
   if (which < 0) return NULL;
   struct map_job *j = p->jobs.at[which];
@@ -193,7 +193,7 @@ static shoal_status parallel_next(struct data_iterator *it, struct data_ctx *ctx
     *end = p->over || p->jobs.n == 0;
     if (*end) return NULL;
     struct map_job *j = take_done(p, ctx);
-    if (!j) return cancel_reason(ctx->cancel);
+    if (!j) return data_why_ended(ctx);
     made = !j->end;
     if (!made) hear_the_end(p);
     shoal_status s = j->status;

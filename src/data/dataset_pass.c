@@ -81,7 +81,7 @@ static shoal_status sleep_next(struct data_iterator *it, struct data_ctx *ctx, s
   TRY(iterator_input(it, &in));
   int64_t begun = clock_ns() / 1000, micros = ((const struct passing_dataset *)it->of)->micros;
   enum { NAP = 50000 }; /* between two looks at the cancellation */
-  for (int64_t left; (left = micros - (clock_ns() / 1000 - begun)) > 0 && !cancel_started(ctx->cancel);)
+  for (int64_t left; (left = micros - (clock_ns() / 1000 - begun)) > 0 && !data_ended(ctx);)
     nanosleep(&(struct timespec){.tv_nsec = MIN(left, NAP) * 1000}, NULL);
   return iterator_next(in, ctx, out, end);
 }

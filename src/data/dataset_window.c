@@ -46,7 +46,7 @@ static shoal_status fill(struct window_iter *w, struct data_ctx *ctx, int n, int
     vec_reserve(&w->buffer, w->buffer.n + (size_t)MAX(n, 1));
     for (int i = 0; i < n; i++) w->buffer.at[w->buffer.n + (size_t)i] = tensor_none();
     shoal_status s = iterator_next(in, ctx, w->buffer.at + w->buffer.n, &w->ended);
-    if (s && cancel_started(ctx->cancel)) return s;
+    if (s && data_ended(ctx)) return s;
     if (!s && w->ended) break;
     if (w->skip > 0) {
       w->skip--;

@@ -96,7 +96,7 @@ static shoal_status stored_next(struct data_iterator *self, struct data_ctx *ctx
   if (!it->listed) TRY(list_files(it, d));
   it->listed = true;
   for (; it->passed < d->first; it->passed++) {
-    if (cancel_started(ctx->cancel)) return cancel_reason(ctx->cancel);
+    if (data_ended(ctx)) return data_why_ended(ctx);
     TRY(next_element(it, d, out, end));
     if (*end) return NULL;
     tensors_release(out, d->head.n);

@@ -22,7 +22,8 @@ struct stop_together {
 shoal_status stop_together_start(struct stop_together *w, struct run_marks *marks, shoal_session *session,
                                  shoal_coordinator *c, bool is_chief);
 /* A step begins (since: clock_ns; the one before took usual_ns), or has ended (0). One that goes on for long after the
- * process was told to stop, as when it waits for a chief that has gone, is ended, and the session with it. */
+ * process was told to stop is without input from then on (stop_hurry); one that still goes on, as when it waits for a
+ * chief that has gone, is ended, and the session with it, unless the process is alone. */
 void stop_together_step(struct stop_together *w, int64_t since, int64_t usual_ns);
 /* This process was told to stop, and has stopped training: makes sure that the others know; the chief waits until no
  * step of theirs comes any more, so that the last checkpoint is of one step for all. */

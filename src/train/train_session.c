@@ -380,6 +380,16 @@ static void prefer_thread_error(struct shoal_train_session *s, shoal_status *e) 
   *e = other;
 }
 
+/* Did a step that failed end the training as it should? Its input has ended; or it found nothing, and no more was looked
+ * for once the process was told to stop: the model is that of the step before, which is saved. */
+static bool input_ended(struct shoal_train_session *s, shoal_status e) {
+  if (shoal_status_code(e) == SHOAL_OUT_OF_RANGE) return true;
+  if (shoal_status_code(e) != SHOAL_CANCELLED || s->meets || !stop_hurried() || !s->created.coordinator) return false;
+  shoal_status other = shoal_coordinator_error(s->created.coordinator);
+  shoal_status_free(other);
+  return !other;
+}
+
 shoal_status shoal_train_session_run(shoal_train_session *s, shoal_feeds feeds, shoal_fetches fetches,
                                      const shoal_op *target) {
   if (s->stop) return STATUS(SHOAL_FAILED_PRECONDITION, "Run called even after should_stop requested.");
@@ -402,7 +412,7 @@ bool shoal_run(shoal_train_session *s, shoal_feeds feeds, shoal_fetches fetches,
   shoal_status e = shoal_train_session_run(s, feeds, fetches, target);
   if (!e) return true;
   s->stop = true;
-  if (shoal_status_code(e) == SHOAL_OUT_OF_RANGE) shoal_status_free(e); /* the input ended */
+  if (input_ended(s, e)) shoal_status_free(e);
   else s->error = status_kept(e);
   return false;
 }

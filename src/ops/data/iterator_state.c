@@ -113,14 +113,14 @@ static shoal_status pass_by(struct iterator *it, const struct saved_iterator *to
   struct data_ctx ctx = {.cancel = cancel};
   int n = it->at->of->n;
   struct tensor *t = mem_zalloc((size_t)MAX(n, 1), sizeof *t);
-  for (bool end = false; it->asked < to->asked && !end && !cancel_started(cancel); it->asked++) {
+  for (bool end = false; it->asked < to->asked && !end && !data_ended(&ctx); it->asked++) {
     shoal_status s = to->failed ? iterator_next(it->at, &ctx, t, &end) : iterator_skip(it->at, &ctx, &end);
     if (!s && !end) tensors_release(t, n);
     shoal_status_free(s);
   }
   free(t);
   it->failed = to->failed;
-  return cancel_started(cancel) ? cancel_reason(cancel) : NULL;
+  return data_ended(&ctx) ? data_why_ended(&ctx) : NULL;
 }
 
 static shoal_status restore(struct iterator_errand *e) {

@@ -212,8 +212,8 @@ static shoal_status next_element(struct iterator *it, struct cancel *cancel, str
                   "initializer operation for this iterator before getting the next element.");
   struct data_ctx ctx = {.cancel = cancel};
   shoal_status s = iterator_next(it->at, &ctx, out, end);
-  if (s ? !cancel_started(cancel) : !*end) it->asked++;
-  it->failed |= s && !cancel_started(cancel);
+  if (s ? !data_ended(&ctx) : !*end) it->asked++;
+  it->failed |= s && !data_ended(&ctx);
   return s;
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/stop.h"
 #include "base/vec.h"
 #include "ops/data/iterator.h"
 
@@ -229,18 +230,18 @@ static void tell_all(struct multi *m, shoal_status (*why)(void)) {
 
 /* The next element for the shard in turn: to whoever waits for it, or into its buffer. False: it is full, or the step
  * that walks was cancelled. */
-static bool walk_on(struct multi *m, struct cancel *cancel) {
+static bool walk_on(struct multi *m, struct data_ctx *ctx) {
   struct device_shard *to = &m->shards[m->turn];
   int n = m->at->of->n;
   struct shard_request *q = next_waiting(m, m->turn);
   if (!q && (int64_t)to->slots.n >= m->buffer) return false;
   struct element_slot s = {.t = mem_zalloc((size_t)MAX(n, 1), sizeof *s.t)};
-  struct data_ctx ctx = {.cancel = cancel};
   bool end = false;
-  s.status = iterator_next(m->at, &ctx, s.t, &end);
-  if (s.status && cancel_started(cancel)) {
+  s.status = iterator_next(m->at, ctx, s.t, &end);
+  if (s.status && data_ended(ctx)) {
     slot_free(&s, n);
     if (q) wait(q);
+    if (stop_hurried()) tell_all(m, stop_why);
     return false;
   }
   if (end) {
@@ -266,7 +267,7 @@ static struct element_slot take_first(struct device_shard *s) {
 static void get(void *arg) {
   struct shard_request *q = arg;
   struct multi *m = q->of;
-  struct cancel *cancel = q->ctx->step->cancel;
+  struct data_ctx ctx = {.cancel = q->ctx->step->cancel};
   if (!m->at) {
     request_end(q, STATUS(SHOAL_FAILED_PRECONDITION, "The MultiDeviceIterator has not been initialized."));
     return;
@@ -279,7 +280,7 @@ static void get(void *arg) {
     return;
   }
   struct device_shard *mine = &m->shards[q->shard];
-  while (!mine->slots.n && !m->ended && walk_on(m, cancel)) continue;
+  while (!mine->slots.n && !m->ended && walk_on(m, &ctx)) continue;
   if (mine->slots.n) {
     struct element_slot s = take_first(mine);
     /* There is room now for what others wait for, who gave up before this shard's buffer. q stays until that is done:
@@ -288,13 +289,13 @@ static void get(void *arg) {
       pthread_mutex_lock(&m->lock);
       struct shard_request *other = m->waiting;
       pthread_mutex_unlock(&m->lock);
-      more = other && walk_on(m, cancel);
+      more = other && walk_on(m, &ctx);
     }
     answer(q, s, m->at->of->n);
   } else if (m->ended) {
     request_end(q, at_end());
-  } else if (cancel_started(cancel)) {
-    request_end(q, cancel_reason(cancel));
+  } else if (data_ended(&ctx)) {
+    request_end(q, data_why_ended(&ctx));
   } else {
     wait(q);
   }

@@ -1,6 +1,7 @@
 /* Files. A file that others may read under its name is written to a temporary next to it, synced, and renamed:
  * rename is what makes the change one step, the sync before it is what makes that hold over a power cut, and the
- * sync of the directory after it keeps the name.
+ * sync of the directory after it keeps the name. A link at the end of a path stays: what it leads to is what is
+ * replaced, or made.
  *
  * Every path passes locate(), which is where a server's file ops are confined (file_root.h): what is opened, made,
  * renamed or removed is always a name in the directory that locate() holds open. */
@@ -171,6 +172,23 @@ bool file_same(const char *a, const char *b) {
   struct stat x, y;
   if (!stat_path(a, &x) || !stat_path(b, &y)) return !strcmp(a, b);
   return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+shoal_status file_follow_links(const char *path, char **out) {
+  enum { MOST = 40 /* as Linux has it */ };
+  char *at = mem_strdup(path), to[PATH_MAX];
+  ssize_t n = 0;
+  for (int links = 0; (n = readlink(at, to, sizeof to)) >= 0; links++) {
+    int err = links == MOST ? ELOOP : n == sizeof to ? ENAMETOOLONG : 0;
+    const char *slash = strrchr(at, '/');
+    int before = *to != '/' && slash ? (int)(slash + 1 - at) : 0;
+    char *next = err ? NULL : mem_printf("%.*s%.*s", before, at, (int)n, to);
+    free(at);
+    if (err) return ERRNO_STATUS(err, "%s", path);
+    at = next;
+  }
+  *out = at;
+  return NULL;
 }
 
 void (*file_fault)(const char *what, const char *path);
@@ -347,16 +365,17 @@ static shoal_status writer_begin(struct file_writer *w, const char *path, bool w
   const char *p;
   TRY(file_local_path(path, &p));
   w->at = mem_alloc(sizeof *w->at);
-  shoal_status s = file_place_find(p, !whole, w->at);
+  shoal_status s = file_place_find(p, true, w->at);
+  if (!s && !w->at->confined && whole) s = file_follow_links(p, &w->path);
   if (s) {
     free(w->at);
     w->at = NULL;
     return s;
   }
-  if (whole) w->temporary = mem_printf("%s.tempstate%llu", w->at->name, (unsigned long long)draw());
-  w->path = mem_strdup(p);
+  if (!w->path) w->path = mem_strdup(p);
   if (!w->at->confined) w->at->name = w->path; /* it pointed to the caller's */
-  changing("create", p);
+  if (whole) w->temporary = mem_printf("%s.tempstate%llu", w->at->name, (unsigned long long)draw());
+  changing("create", w->path);
   struct file_place opened = *w->at;
   opened.name = whole ? w->temporary : w->at->name;
   w->fd = open_in(&opened, O_WRONLY | O_CREAT | flags);
@@ -367,7 +386,7 @@ static shoal_status writer_begin(struct file_writer *w, const char *path, bool w
     errno = EACCES;
   }
   if (w->fd < 0) {
-    s = ERRNO_STATUS(errno, "%s", p);
+    s = ERRNO_STATUS(errno, "%s", w->path);
     free(w->temporary);
     w->temporary = NULL; /* there is none to remove */
     file_writer_abort(w);

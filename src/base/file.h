@@ -35,6 +35,9 @@ bool file_is_directory(const char *path);
 bool file_is_regular(const char *path);
 /* Do two paths name one file, whether it is there or not yet? */
 bool file_same(const char *a, const char *b);
+/* Where the links at the end of a path lead, to what need not be there; the caller frees it. (In a place that a
+ * --file_root confines file_place_find follows them.) */
+shoal_status file_follow_links(const char *path, char **out);
 shoal_status file_size(const char *path, int64_t *size);
 shoal_status file_rename(const char *from, const char *to);
 shoal_status file_remove(const char *path);
@@ -88,7 +91,8 @@ struct file_writer {
   struct file_behind *behind; /* base/file_behind.h: a temporary that outgrew the buffer */
   int64_t offset;             /* bytes given so far */
 };
-/* Writes to PATH.tempstate<random>, which file_writer_commit syncs and renames; to a device or a pipe as it is. */
+/* Writes to PATH.tempstate<random>, which file_writer_commit syncs and renames; to a device or a pipe as it is. Where
+ * PATH is a link it stays, and what it leads to is PATH. */
 shoal_status file_writer_open(struct file_writer *w, const char *path);
 /* Writes in place (append: after what is there), for logs that are read while they grow. */
 shoal_status file_writer_open_direct(struct file_writer *w, const char *path, bool append);

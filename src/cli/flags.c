@@ -67,6 +67,11 @@ static bool set(const struct flag *f, const char *value) {
   return true;
 }
 
+/* Is it no value, but the next flag, or what parts flags from a program? */
+static bool parts(const char *arg, const struct flag *flags, int n) {
+  return !strncmp(arg, "--", 2) || (*arg == '-' && find(flags, n, arg + 1, strcspn(arg + 1, "=")));
+}
+
 bool flags_parse(const char *usage, const struct flag *flags, int n_flags, int *argc, char **argv, int *code) {
   int kept = 1;
   *code = EXIT_USAGE;
@@ -88,7 +93,7 @@ bool flags_parse(const char *usage, const struct flag *flags, int n_flags, int *
       return false;
     }
     const char *value = equals ? equals + 1 : f->absent ? f->absent : f->value ? argv[++i] : "true";
-    if (!value || (!equals && !strncmp(value, "--", 2))) { /* the next flag, or what parts flags from a program */
+    if (!value || (!equals && parts(value, flags, n_flags))) {
       fprintf(stderr, "shoal: --%s needs a value: --%s=%s\n", f->name, f->name, f->value);
       return false;
     }

@@ -168,12 +168,17 @@ static shoal_status train_and_save(const struct word2vec_settings *s, const stru
 static shoal_status check_place(const char *flag, const char *path) {
   if (!path) return NULL;
   if (file_is_directory(path)) return INVALID("%s %s is a folder, not a file", flag, path);
-  char *folder = path_directory(path);
+  if (file_exists(path) && !file_is_regular(path)) /* a device or a pipe, which is written as it is */
+    return access(path, W_OK) ? ERRNO_STATUS(errno, "%s %s", flag, path) : NULL;
+  char *target, *folder;
+  TRY(status_prefix(file_follow_links(path, &target), "%s ", flag));
+  folder = path_directory(target);
   const char *at = *folder ? folder : ".";
   shoal_status bad = NULL;
   if (access(at, W_OK) || !file_is_directory(at))
     bad = STATUS(SHOAL_NOT_FOUND, "%s %s: there is no folder %s that can be written to", flag, path, at);
   free(folder);
+  free(target);
   return bad;
 }
 

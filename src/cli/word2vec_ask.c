@@ -37,8 +37,9 @@ static bool find_words(const struct word2vec_asking *a, char **words, size_t n, 
 
 static bool is_question(const struct word2vec_question *q, size_t n) {
   if (n >= q->least && n <= q->most) return true;
-  fprintf(stderr, "shoal: word2vec %s: a question has %zu word%s; usage: %s\n", q->action, q->least,
-          q->least == 1 ? " or more" : "s", q->usage);
+  if (q->least == q->most) fprintf(stderr, "shoal: word2vec %s: a question has %zu words", q->action, q->least);
+  else fprintf(stderr, "shoal: word2vec %s: a question has %zu to %zu words", q->action, q->least, q->most);
+  fprintf(stderr, ", not %zu; usage: %s\n", n, q->usage);
   return false;
 }
 
@@ -54,12 +55,12 @@ static bool answer(const struct word2vec_asking *a, char **words, size_t n) {
   return true;
 }
 
-/* A line's words, in place. */
+/* A line's words, in place: how many there are, of which MOST_WORDS are kept. */
 static size_t split(char *line, char **words) {
   size_t n = 0;
   char *rest;
-  for (char *w = strtok_r(line, " \t\r\n", &rest); w && n < MOST_WORDS; w = strtok_r(NULL, " \t\r\n", &rest))
-    words[n++] = w;
+  for (char *w = strtok_r(line, " \t\r\n", &rest); w; w = strtok_r(NULL, " \t\r\n", &rest), n++)
+    if (n < MOST_WORDS) words[n] = w;
   return n;
 }
 
@@ -93,6 +94,10 @@ static int ask(const struct word2vec_question *what, int argc, char **argv) {
     return EXIT_USAGE;
   }
   if (argc > 1 && !is_question(what, (size_t)argc - 1)) return EXIT_USAGE;
+  if (binary && strcmp(binary, "0") != 0 && strcmp(binary, "1") != 0) {
+    fprintf(stderr, "shoal: --binary=%s: expected 0 or 1\n", binary);
+    return EXIT_USAGE;
+  }
   enum vectors_format format = !binary ? VECTORS_GUESS : strcmp(binary, "0") != 0 ? VECTORS_BINARY : VECTORS_TEXT;
   shoal_status s = vectors_read(&a.vectors, path, format);
   if (s) return report(s);

@@ -104,7 +104,7 @@ shoal_status vocabulary_read(struct word_vocabulary *v, const char *path, int64_
   TRY(file_read(path, 0, &data, &n));
   shoal_status s = read_lines(&all, data, path);
   free(data);
-  if (!s) s = order(v, &all, min_count);
+  if (!s) s = status_prefix(order(v, &all, min_count), "%s: ", path);
   words_release(&all);
   if (s) vocabulary_release(v);
   return s;

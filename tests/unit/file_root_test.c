@@ -22,6 +22,11 @@ static void link_to(const char *target, const char *name) {
   free(path);
 }
 
+static bool is_a_link(const char *path) {
+  struct stat st;
+  return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
 static void put(const char *name, const char *text) {
   char *path = in_dir(name);
   ASSERT_OK(file_write(path, text, strlen(text)));
@@ -134,7 +139,11 @@ static void expect(shoal_status s, shoal_code code) {
 static void test_changing(void **state) {
   char *new = in_dir("a/new/er/file"), *new_dir = in_dir("a/new/er"), *out = in_dir("outside/file"),
        *out_dir = in_dir("outside/new"), *via = in_dir("a/out_dir/file"), *secret = in_dir("outside/secret"),
-       *passwd = in_dir("a/passwd"), *through = in_dir("a/out_link");
+       *passwd = in_dir("a/passwd"), *through = in_dir("a/out_link"), *to_b = in_dir("a/to_b"),
+       *other = in_dir("b/other"), *nowhere = in_dir("a/nowhere"), *to_new = in_dir("a/to_new"),
+       *made = in_dir("a/sub/made"), *loop = in_dir("a/loop1");
+  link_to("../outside/made", "a/nowhere");
+  link_to("sub/made", "a/to_new");
   file_roots_use(roots);
   ASSERT_OK(directory_make(new_dir));
   ASSERT_OK(file_write(new, "x", 1));
@@ -152,8 +161,14 @@ static void test_changing(void **state) {
   /* In place: through a link that leads out, and to one made after the check would have been. */
   struct file_writer w;
   expect(file_writer_open_direct(&w, through, true), SHOAL_PERMISSION_DENIED);
-  /* A link itself may be replaced: it is inside. */
-  ASSERT_OK(file_write(passwd, "mine", 4));
+  /* As a whole: a link stays, and what it leads to is replaced, or made, where that is inside. */
+  expect(file_write(passwd, "mine", 4), SHOAL_PERMISSION_DENIED);
+  expect(file_write(through, "mine", 4), SHOAL_PERMISSION_DENIED);
+  expect(file_write(nowhere, "mine", 4), SHOAL_PERMISSION_DENIED);
+  expect(file_write(loop, "mine", 4), SHOAL_UNKNOWN);
+  ASSERT_OK(file_write(to_b, "theirs", 6));
+  ASSERT_OK(file_write(to_new, "x", 1));
+  ASSERT_OK(file_remove(passwd));
   ASSERT_OK(file_remove(new));
   ASSERT_OK(directory_remove(new_dir));
   int64_t size;
@@ -161,8 +176,17 @@ static void test_changing(void **state) {
   file_roots_use(NULL);
   ASSERT_OK(file_size(secret, &size));
   assert_int_equal(size, 6);
+  assert_false(file_exists(passwd));
+  assert_true(is_a_link(through) && is_a_link(to_b) && is_a_link(to_new) && is_a_link(nowhere));
+  assert_true(file_is_regular(made) && !is_a_link(made));
+  assert_false(file_exists(nowhere));
+  ASSERT_OK(file_size(other, &size));
+  assert_int_equal(size, 6);
+  ASSERT_OK(file_write(other, "other", 5));
+  ASSERT_OK(file_remove(made));
   assert_false(file_exists(out_dir));
   free(new), free(new_dir), free(out), free(out_dir), free(via), free(secret), free(passwd), free(through);
+  free(to_b), free(other), free(nowhere), free(to_new), free(made), free(loop);
 }
 
 static size_t count(const char *pattern, shoal_code code) {

@@ -129,6 +129,51 @@ static void test_atomic_write(void **state) {
   free(path);
 }
 
+static void holds(const char *path, const char *text, bool link) {
+  char *got;
+  size_t n;
+  struct stat st;
+  ASSERT_OK(file_read(path, 0, &got, &n));
+  assert_int_equal(n, strlen(text));
+  assert_memory_equal(got, text, n);
+  free(got);
+  assert_int_equal(lstat(path, &st), 0);
+  assert_int_equal(S_ISLNK(st.st_mode), link);
+}
+
+/* A link stays; what it leads to is replaced as a whole, or made. */
+static void test_links(void **state) {
+  char *below = in_dir("links/below"), *file = in_dir("links/below/file"), *link = in_dir("links/link"),
+       *far = in_dir("links/far"), *dangling = in_dir("links/dangling"), *made = in_dir("links/below/made"),
+       *no_folder = in_dir("links/no_folder"), *loop = in_dir("links/loop");
+  ASSERT_OK(directory_make(below));
+  ASSERT_OK(file_write(file, "old", 3));
+  assert_int_equal(symlink("below/../below/file", link), 0);
+  assert_int_equal(symlink(link, far), 0); /* absolute, to a link */
+  assert_int_equal(symlink("below/made", dangling), 0);
+  assert_int_equal(symlink("absent/file", no_folder), 0);
+  assert_int_equal(symlink("loop", loop), 0);
+  struct file_writer w;
+  ASSERT_OK(file_writer_open(&w, far));
+  ASSERT_OK(file_writer_add(&w, "half", 4));
+  holds(file, "old", false);
+  file_writer_abort(&w);
+  ASSERT_OK(file_write(far, "new", 3));
+  holds(far, "new", true);
+  holds(link, "new", true);
+  holds(file, "new", false);
+  ASSERT_OK(file_write(dangling, "here", 4));
+  holds(dangling, "here", true);
+  holds(made, "here", false);
+  ASSERT_FAILS(file_write(no_folder, "x", 1), SHOAL_NOT_FOUND, "links/absent/file");
+  ASSERT_FAILS(file_write(loop, "x", 1), SHOAL_UNKNOWN, "links/loop");
+  struct path_list left = {0};
+  ASSERT_OK(directory_list(below, &left));
+  assert_int_equal(left.paths.n, 2); /* and no temporaries */
+  path_list_release(&left);
+  free(below), free(file), free(link), free(far), free(dangling), free(made), free(no_folder), free(loop);
+}
+
 /* Files that outgrow the buffers, in pieces of sizes that fit nowhere, on a disk and in memory; abandoned, and cut off
  * by a limit in the middle, as by a full disk. */
 static void test_large_files(void **state) {
@@ -427,6 +472,7 @@ int main(void) {
       cmocka_unit_test(test_aliases),
       cmocka_unit_test(test_state_file),
       cmocka_unit_test(test_events),
+      cmocka_unit_test(test_links),
   };
   return cmocka_run_group_tests(tests, make_dir, drop_dir);
 }

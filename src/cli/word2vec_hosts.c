@@ -141,11 +141,17 @@ static shoal_status meet_for(struct word2vec_hosts *h, int about, const shoal_te
   shoal_async *run;
   TRY(shoal_run_async(shoal_train_session_raw(h->session), NULL, SHOAL_FEED(h->given[about], (shoal_tensor *)given),
                       SHOAL_FETCH(h->met[about], met), NULL, &run));
+  bool gave_up = false;
   while (!shoal_async_done(run, LOOK_MS))
-    if (stop_told() && clock_ns() > end) shoal_async_cancel(run);
+    if (stop_told() && clock_ns() > end) {
+      gave_up = true;
+      shoal_async_cancel(run);
+    }
   shoal_status s = shoal_async_wait(run);
   shoal_async_free(run);
-  return s;
+  if (!gave_up || shoal_status_code(s) != SHOAL_CANCELLED) return s;
+  shoal_status_free(s);
+  return STATUS(SHOAL_CANCELLED, "told to stop while the other tasks were waited for");
 }
 
 static shoal_status meet(struct word2vec_hosts *h, int about, const shoal_tensor *given, shoal_tensor **met) {

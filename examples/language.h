@@ -57,7 +57,7 @@ struct writing {
 };
 #define WRITING_FLAGS(w)                                                                     \
   flag_number("sample", "write so many tokens at the end", &(w).sample, 0),                  \
-      flag_text("prompt", "what they follow on, as bytes", &(w).prompt),                     \
+      flag_text("prompt", "what they follow on; of tokens without --words: their numbers", &(w).prompt), \
       flag_real("temperature", "of sampling; 0: the likeliest each time", &(w).temperature), \
       flag_number("top_k", "of so many tokens; 0: of all", &(w).top_k, 0),                   \
       flag_path("words", "a table of words, to write tokens as text", &(w).words),           \
@@ -71,11 +71,56 @@ struct writer {
   shoal_var *kept;
   shoal_out in, place, logits; /* [1, 1], a token; [1], where it stands; [1, vocab], what may follow */
   uint64_t random;
+  int32_t *prompt; /* [n_prompt] */
+  int64_t n_prompt;
   int32_t *token;       /* [context] */
   shoal_tensor *latest; /* logits of the last token */
   float *chance;        /* [vocab] */
   FILE *file;           /* for logits, or NULL */
 };
+
+/* The token whose word is the longest that text begins with; -1: there is none. */
+static inline int64_t longest_word(const struct words *w, int64_t vocab, const char *text) {
+  int64_t best = -1;
+  size_t left = strlen(text), length = 0;
+  for (int64_t i = 0; i < w->n && i < vocab; i++) {
+    size_t n = (size_t)w->length[i];
+    if (n <= length || n > left || memcmp(w->word[i], text, n) != 0) continue;
+    best = i;
+    length = n;
+  }
+  return best;
+}
+
+/* A token's number, and the blanks behind it; -1: there is none that the model has. */
+static inline int64_t next_number(int64_t vocab, const char **text) {
+  char *end;
+  errno = 0;
+  long long v = strtoll(*text, &end, 10);
+  if (end == *text || errno || v < 0 || v >= vocab || (*end && *end != ' ')) return -1;
+  *text = end + strspn(end, " ");
+  return v;
+}
+
+/* The prompt as the model reads it: bytes where its tokens are bytes, else the words of the table, always the longest
+ * that fits (which is not always how those who made the tokens cut a text), or their numbers. */
+static inline void read_prompt(struct writer *w) {
+  const char *at = w->how->prompt;
+  const int64_t vocab = w->tokens->vocab;
+  w->prompt = (int32_t *)calloc(strlen(at) + 1, sizeof *w->prompt);
+  if (!w->prompt) refuse("no memory for the prompt");
+  while (*at) {
+    int64_t token;
+    if (w->tokens->text) token = (unsigned char)*at++;
+    else if (!w->words.word) token = next_number(vocab, &at);
+    else if ((token = longest_word(&w->words, vocab, at)) >= 0) at += w->words.length[token];
+    if (token < 0 && w->words.word) refuse("--prompt: it has bytes that no word of --words begins with");
+    if (token < 0)
+      refuse("--prompt: the model's tokens are not bytes: give numbers of tokens it has, \"464 3290\", or --words");
+    if (token >= vocab) refuse("--prompt: it has a byte that --vocab does not have");
+    w->prompt[w->n_prompt++] = (int32_t)token;
+  }
+}
 
 static inline struct writer writer_new(const struct writing *how, const struct gpt2 *model,
                                        const struct tokens *tokens) {
@@ -85,6 +130,8 @@ static inline struct writer writer_new(const struct writing *how, const struct g
   w.model = model;
   w.tokens = tokens;
   w.words = read_words(how->words);
+  if (!how->sample && (*how->prompt || how->logits)) refuse("--prompt and --write_logits are for what --sample writes");
+  read_prompt(&w);
   w.random = (uint64_t)how->seed * 2654435769u + 88172645463325252ull;
   w.file = how->logits ? fopen(how->logits, "wb") : NULL;
   if (how->logits && !w.file) refuse_file(how->logits, strerror(errno));
@@ -95,6 +142,7 @@ static inline void writer_release(struct writer *w) {
   if (w->file && fclose(w->file)) refuse_file(w->how->logits, strerror(errno));
   free_words(&w->words);
   free(w->kept);
+  free(w->prompt);
   free(w->token);
   shoal_tensor_unref(w->latest);
   free(w->chance);
@@ -189,8 +237,8 @@ static inline int64_t write_one(struct writer *w, shoal_session *session, int64_
 /* What the text begins with: the end of the prompt; or else what ends a text in a file of tokens, a line in one of
  * bytes. */
 static inline int64_t begin_text(struct writer *w) {
-  int64_t n = (int64_t)strlen(w->how->prompt), skip = n > w->model->context ? n - w->model->context : 0;
-  for (int64_t i = skip; i < n; i++) w->token[i - skip] = (unsigned char)w->how->prompt[i];
+  int64_t n = w->n_prompt, skip = n > w->model->context ? n - w->model->context : 0;
+  for (int64_t i = skip; i < n; i++) w->token[i - skip] = w->prompt[i];
   if (!n) w->token[0] = w->tokens->text ? (int32_t)10 : w->tokens->vocab > 50256 ? 50256 : 0;
   return n ? n - skip : 1;
 }
@@ -199,7 +247,7 @@ static inline void write_text(shoal_session *session, void *arg) {
   struct writer *w = (struct writer *)arg;
   int64_t n = begin_text(w);
   for (int64_t i = 0; i < n; i++) read_token(w, session, i);
-  printf("---\n%s", w->how->prompt);
+  printf("---\n%s%s", w->how->prompt, w->n_prompt && !w->tokens->text && !w->words.word ? " " : "");
   for (int64_t i = 0; i < w->how->sample; i++) n = write_one(w, session, n);
   printf("\n---\n");
 }

@@ -220,9 +220,19 @@ def test_published_weights():
             while len(text) < CONTEXT:
                 padded = np.array([text + [0] * (CONTEXT - len(text))])
                 text.append(int(s.run(logits, {x: padded})[0, len(text) - 1].argmax()))
-        out = gpt2(*MODEL, f"--init_checkpoint={prefix}", "--steps=0", f"--sample={CONTEXT - 1}", "--prompt=\a",
+        out = gpt2(*MODEL, f"--init_checkpoint={prefix}", "--steps=0", f"--sample={CONTEXT - 1}", "--prompt=7",
                    "--temperature=0")
-        assert out.split("---")[1].strip("\n\a ") == " ".join(map(str, text[1:])), (out, text)
+        assert out.split("---")[1].split() == list(map(str, text)), (out, text)
+        with open(f"{folder}/words", "wb") as f:  # "0;", "1;" ...: what is asked in words is read as their numbers
+            words = [b"%d;" % i for i in range(VOCAB)]
+            f.write(struct.pack("<256i", 20240328, 1, VOCAB, *[0] * 253) +
+                    b"".join(bytes([len(w)]) + w for w in words))
+        flags = [*MODEL, f"--init_checkpoint={prefix}", "--steps=0", "--temperature=0", f"--sample={CONTEXT - 2}"]
+        out = gpt2(*flags, f"--prompt={text[0]};{text[1]};", f"--words={folder}/words")
+        assert out.split("---")[1].strip() == "".join(f"{i};" for i in text), (out, text)
+        for prompt, more in ("a dog", ()), (f"{VOCAB}", ()), ("7;a", (f"--words={folder}/words",)):
+            assert "gpt2: --prompt: " in gpt2(*flags, f"--prompt={prompt}", *more, code=2)
+        assert "--prompt and" in gpt2(*flags, "--sample=0", "--prompt=7", code=2)
 
 
 def test_text():

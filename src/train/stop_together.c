@@ -14,10 +14,9 @@
  * a token of a worker that died is handed out anew. Where all meet in every step, that of whoever is the last to come
  * is the chief's too. */
 enum { STEP_MS = 5000, CHIEF_STEP_MS = 15000 };
-/* For the step of a process that is alone: what computes is let end, what looks for its input need not. */
-enum { OWN_STEP_MS = 2000 };
-/* Until a step without its input has failed. */
-enum { INPUT_MS = 1000 };
+/* For its input alone, of which nothing is lost: the step that takes an element is what counts it. Where all meet, a
+ * step that fails here fails everywhere, and has its time. */
+enum { INPUT_MS = 2000 };
 enum { WATCH_MS = 250, SETTLE_MS = 1000, SETTLE_LIMIT_MS = 15000, CHECK_MS = 50 };
 
 static void announce(struct stop_together *w) {
@@ -32,20 +31,16 @@ void stop_together_step(struct stop_together *w, int64_t since, int64_t usual_ns
   atomic_store(&w->step_since, since);
 }
 
-static bool alone(const struct stop_together *w) { return !w->marks && !w->meets; }
-
-/* How much longer than it may the step under way, which has lasted for *step_ns, goes on after the stop, which came at
- * told_ns; 0: it does not yet. */
-static int64_t outlasts(const struct stop_together *w, int64_t told_ns, int64_t *step_ns) {
-  int64_t began = atomic_load(&w->step_since), now = clock_ns();
-  int64_t least = alone(w) ? OWN_STEP_MS : w->is_chief || w->meets ? CHIEF_STEP_MS : STEP_MS;
-  int64_t patience = MAX(least * 1000000, 3 * atomic_load(&w->step_usual));
-  *step_ns = now - began;
-  return began ? MAX(now - MAX(began, told_ns) - patience, 0) : 0;
+/* Has the step under way lasted longer after the stop, which came at told_ns, than it may? */
+static bool outlasts(const struct stop_together *w, int64_t told_ns, int64_t least_ms) {
+  int64_t began = atomic_load(&w->step_since);
+  int64_t patience = MAX(least_ms * 1000000, 3 * atomic_load(&w->step_usual));
+  return began && clock_ns() - MAX(began, told_ns) >= patience;
 }
 
-static shoal_status given_up(int64_t ns) {
-  return STATUS(SHOAL_CANCELLED, "told to stop; a step that was waiting for %.0f s was given up", (double)ns * 1e-9);
+static shoal_status given_up(const struct stop_together *w) {
+  return STATUS(SHOAL_CANCELLED, "told to stop; a step that was waiting for %.0f s was given up",
+                (double)(clock_ns() - atomic_load(&w->step_since)) * 1e-9);
 }
 
 static shoal_status watch(void *arg) {
@@ -55,10 +50,10 @@ static shoal_status watch(void *arg) {
     if (stop_told()) {
       if (!told_ns) told_ns = clock_ns();
       announce(w);
-      int64_t lasted, over = outlasts(w, told_ns, &lasted);
-      if (over > 0) stop_hurry();
-      if (alone(w) || over < INPUT_MS * INT64_C(1000000)) continue;
-      shoal_coordinator_request_stop(w->coordinator, given_up(lasted)); /* before the step fails: this is why */
+      bool alone = !w->marks && !w->meets;
+      if (outlasts(w, told_ns, w->meets ? CHIEF_STEP_MS : INPUT_MS)) stop_hurry();
+      if (alone || !outlasts(w, told_ns, w->is_chief || w->meets ? CHIEF_STEP_MS : STEP_MS)) continue;
+      shoal_coordinator_request_stop(w->coordinator, given_up(w)); /* before the step fails: this is why */
       session_interrupt(w->session);
       return NULL;
     }

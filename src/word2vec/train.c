@@ -174,6 +174,14 @@ static long long room_for_text(const struct word_training *t) {
   return t->o->memory > rows ? (long long)(t->o->memory - rows) : 0;
 }
 
+/* Vectors that nobody could read are no result. */
+static shoal_status check_finite(const struct word_model *m, size_t words) {
+  for (size_t i = 0; i < words * m->stride; i++)
+    if (!isfinite(m->in[i]))
+      return STATUS(SHOAL_FAILED_PRECONDITION, "the vectors became infinite while they were trained: a smaller -alpha may help");
+  return NULL;
+}
+
 /* Hosts take chunks in turn, and meet after the same share of their own. */
 static shoal_status train_rounds(struct word_training *t, struct word_model *m, shoal_status begun) {
   const struct training_options *o = t->o;
@@ -186,7 +194,7 @@ static shoal_status train_rounds(struct word_training *t, struct word_model *m, 
     s = crew_run(o->threads, train_thread, t);
     if (o->meet) s = o->meet(o->meet_arg, m, words, s);
   }
-  return s;
+  return s ? s : check_finite(m, words);
 }
 
 static shoal_status begin(struct word_training *t, struct word_model *m) {

@@ -53,7 +53,7 @@ struct word_model {
 /* INVALID_ARGUMENT for what makes no sense whatever the text is. */
 shoal_status training_options_check(const struct training_options *o);
 /* INVALID_ARGUMENT for what makes no sense, RESOURCE_EXHAUSTED for a model that is too large, CANCELLED when told to
- * stop (base/stop.h). */
+ * stop (base/stop.h), FAILED_PRECONDITION when numbers grew beyond all bounds. */
 shoal_status word2vec_train(struct word_model *m, const struct corpus *c, const struct word_vocabulary *v,
                             const struct training_options *o);
 void model_release(struct word_model *m);

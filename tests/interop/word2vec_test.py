@@ -194,6 +194,20 @@ def test_bad_input(folder):
                               (["-size", 1000000, "--memory=1"], 1, "are allowed")):
         assert words in command(*train, *args, code=code)[1], args
         assert not os.path.exists(out), args
+    with open(text, "w") as f:
+        f.write("one two three four five\n" * 500)
+    assert "a smaller -alpha" in command(*train, "-alpha", "1e30", "-threads", "1", code=1)[1]
+    assert not os.path.exists(out)
+    os.makedirs(os.path.join(folder, "far"))
+    os.symlink("far/out", out)
+    command(*train, "-size", "4")
+    assert os.path.islink(out) and os.listdir(os.path.join(folder, "far")) == ["out"]
+    os.remove(out)
+    shutil.rmtree(os.path.join(folder, "far"))
+    os.symlink("nowhere/out", out)
+    assert "there is no folder" in command(*train, code=1)[1]
+    os.remove(out)
+    assert "--train needs a value" in command("train", "-train", "-output", out, code=2)[1]
     os.mkfifo(text + "pipe")
     assert "must be a file" in command("train", "-train", text + "pipe", "-output", out, code=2, timeout=60)[1]
     os.remove(text + "pipe")

@@ -6,6 +6,7 @@ and Ctrl-C leave nothing half, and vectors are as good as gensim's, where that i
 import os
 import random
 import resource
+import shutil
 import signal
 import stat
 import subprocess

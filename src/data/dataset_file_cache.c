@@ -87,12 +87,21 @@ static shoal_status begin(struct file_iter *c) {
   return s;
 }
 
+/* A file that is cut short is no end of the elements. */
+static shoal_status read_component(struct file_iter *c, const char *name, size_t n, struct tensor *out) {
+  shoal_status s = bundle_read(&c->bundle, name, n, out);
+  if (shoal_status_code(s) != SHOAL_OUT_OF_RANGE) return s;
+  shoal_status lost = STATUS(SHOAL_DATA_LOSS, "%s", shoal_status_message(s));
+  shoal_status_free(s);
+  return lost;
+}
+
 static shoal_status read_next(struct file_iter *c, struct tensor *out, bool *end) {
   const struct dataset *d = c->head.of;
   char name[64];
   for (int i = 0; i < d->n; i++) {
     size_t n = name_of(d, c->at, i, name);
-    shoal_status s = bundle_read(&c->bundle, name, n, &out[i]);
+    shoal_status s = read_component(c, name, n, &out[i]);
     if (!s && out[i].dtype != d->types[i]) {
       s = INVALID("Component %d of element %lld in the cache is of type %s, not %s", i, (long long)c->at,
                   dtype_tf_name((shoal_dtype)out[i].dtype), dtype_tf_name(d->types[i]));

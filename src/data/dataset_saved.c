@@ -1,5 +1,6 @@
 /* Datasets that save their elements, load them, or do the one the first time and the other afterwards: Dataset.save(),
  * load() and snapshot(). The files are data/snapshot.h's. */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -26,13 +27,18 @@ static const struct saved_dataset *saved(const struct saved_iter *it) {
 }
 
 /* What the reader makes of the shards. */
-static shoal_status begin_reading(struct saved_iter *it, struct data_ctx *ctx, const char *run_id) {
+static shoal_status begin_reading(struct saved_iter *it, struct data_ctx *ctx, const struct snapshot_metadata *m) {
   const struct saved_dataset *d = saved(it);
   struct element_spec spec = {d->head.n, d->head.types, d->head.shapes};
-  char *run = mem_printf("%s/%s", d->folder, run_id);
+  char *run = mem_printf("%s/%s", d->folder, m->run_id);
   struct dataset *shards, *made;
   struct tensor in = tensor_none(), out = tensor_none();
   shoal_status s = dataset_snapshot_shards(run, d->compression, &spec, &shards);
+  if (!s && m->n_elements > 0 && !dataset_size(shards)) {
+    s = STATUS(SHOAL_DATA_LOSS, "%s: the files of %" PRId64 " elements that %s/snapshot.metadata tells of are not there",
+               run, m->n_elements, d->folder);
+    dataset_unref(shards);
+  }
   free(run);
   if (!s) s = dataset_to_tensor(shards, &in);
   if (!s) s = captured_call(&d->reader, ctx, &in, 1, &out, 1);
@@ -56,7 +62,9 @@ static shoal_status begin(struct saved_iter *it, struct data_ctx *ctx) {
   bool there = false;
   if (d->reads) TRY(snapshot_read_metadata(d->folder, &m, &there));
   shoal_status s;
-  if (there && (m.finalized || !d->writes)) s = begin_reading(it, ctx, m.run_id);
+  if (there && m.finalized) s = begin_reading(it, ctx, &m);
+  else if (there && !d->writes)
+    s = STATUS(SHOAL_DATA_LOSS, "%s: who saved it did not come to the end; it is to be saved again", d->folder);
   else if (!d->writes) s = NOT_FOUND("%s/snapshot.metadata; No such file or directory", d->folder);
   else {
     s = snapshot_writer_new(d->folder, d->hash, d->compression, &d->head, &it->writer);

@@ -4,6 +4,7 @@
 """
 import glob
 import os
+import shutil
 import sys
 import tempfile
 
@@ -255,6 +256,32 @@ def packed_by_the_other():
             same([got], [values])
 
 
+def cut_short():
+    """What a writer did not finish, or what has lost files, is an error, not fewer elements."""
+    loaded = lambda: run("shoal", lambda: [tf.data.make_one_shot_iterator(D.load(path, tf.TensorSpec([], tf.int64))).get_next()])
+    path = tempfile.mkdtemp(dir=FOLDER)
+    same(walk("shoal", lambda: save_op._SaveDataset(D.range(5), path, None, None).take(2), 2), [[0], [1]])
+    assert loaded() == 15
+    path = tempfile.mkdtemp(dir=FOLDER)
+    save("shoal", path, (np.arange(3),))
+    assert loaded() == [0]
+    shutil.rmtree(glob.glob(f"{path}/[0-9]*")[0])
+    assert loaded() == 15
+    path = tempfile.mkdtemp(dir=FOLDER)
+    save("shoal", path, (np.zeros(0, np.int64),))
+    assert loaded() == 11  # none were saved
+    cached = lambda: walk("shoal", lambda: D.range(50).cache(f"{path}/cache"), 50)
+    same(cached(), [[i] for i in range(50)])
+    file = glob.glob(f"{path}/cache.data*")[0]
+    os.truncate(file, os.path.getsize(file) // 2)
+    try:
+        cached()
+    except shoal.Error as e:
+        assert e.code == 15, e
+    else:
+        raise AssertionError("half a cache is read")
+
+
 def bad_elements():
     one = lambda types, shapes, value=None: lambda: raw.UncompressElement(
         compressed=value() if value else raw.CompressElement(components=[tf.constant([1, 2])]), output_types=types, output_shapes=shapes)
@@ -281,7 +308,8 @@ tests += [(f"{w} saves in shards, {r} loads", lambda w=w, r=r: travels(w, r, (np
           for w, r in (("tensorflow", "shoal"), ("shoal", "tensorflow"))]
 tests += [(f"{w} saves in passing, {r} loads", lambda w=w, r=r: saved_in_passing(w, r)) for w, r in (("tensorflow", "shoal"), ("shoal", "tensorflow"))]
 tests += [(f"{w} knows how many were saved", lambda w=w: counted(w)) for w in RUN]
-tests += [("what cannot be loaded", mismatches), ("damaged files", damaged), ("half a snapshot", half_a_snapshot)]
+tests += [("what cannot be loaded", mismatches), ("damaged files", damaged), ("half a snapshot", half_a_snapshot),
+          ("what was cut short", cut_short)]
 tests += [(f"snapshot, {c or 'plain'}", lambda c=c: snapshot(c)) for c in ("AUTO", "GZIP", None)]
 tests += [("a packed element", lambda: elements("shoal", [np.arange(9), np.array([b"a", b""], object)])),
           ("packed elements travel both ways", packed_by_the_other), ("bad packed elements", bad_elements)]

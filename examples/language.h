@@ -55,12 +55,12 @@ struct writing {
   int64_t sample, top_k, seed;
   double temperature;
 };
-#define WRITING_FLAGS(w)                                                                     \
-  flag_number("sample", "write so many tokens at the end", &(w).sample, 0),                  \
+#define WRITING_FLAGS(w)                                                                                 \
+  flag_number("sample", "write so many tokens at the end", &(w).sample, 0),                              \
       flag_text("prompt", "what they follow on; of tokens without --words: their numbers", &(w).prompt), \
-      flag_real("temperature", "of sampling; 0: the likeliest each time", &(w).temperature), \
-      flag_number("top_k", "of so many tokens; 0: of all", &(w).top_k, 0),                   \
-      flag_path("words", "a table of words, to write tokens as text", &(w).words),           \
+      flag_real("temperature", "of sampling; 0: the likeliest each time", &(w).temperature),             \
+      flag_number("top_k", "of so many tokens; 0: of all", &(w).top_k, 0),                               \
+      flag_path("words", "a table of words, to write tokens as text", &(w).words),                       \
       flag_path("write_logits", "a file for the logits of each token that is read, float32", &(w).logits)
 
 struct writer {

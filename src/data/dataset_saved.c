@@ -35,8 +35,9 @@ static shoal_status begin_reading(struct saved_iter *it, struct data_ctx *ctx, c
   struct tensor in = tensor_none(), out = tensor_none();
   shoal_status s = dataset_snapshot_shards(run, d->compression, &spec, &shards);
   if (!s && m->n_elements > 0 && !dataset_size(shards)) {
-    s = STATUS(SHOAL_DATA_LOSS, "%s: the files of %" PRId64 " elements that %s/snapshot.metadata tells of are not there",
-               run, m->n_elements, d->folder);
+    s = STATUS(SHOAL_DATA_LOSS,
+               "%s: the files of %" PRId64 " elements that %s/snapshot.metadata tells of are not there", run,
+               m->n_elements, d->folder);
     dataset_unref(shards);
   }
   free(run);

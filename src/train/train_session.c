@@ -380,8 +380,8 @@ static void prefer_thread_error(struct shoal_train_session *s, shoal_status *e) 
   *e = other;
 }
 
-/* Did a step that failed end the training as it should? Its input has ended; or it found nothing, and no more was looked
- * for once the process was told to stop: the model is that of the step before, which is saved. */
+/* Did a step that failed end the training as it should? Its input has ended; or it found nothing, and no more was
+ * looked for once the process was told to stop: the model is that of the step before, which is saved. */
 static bool input_ended(struct shoal_train_session *s, shoal_status e) {
   if (shoal_status_code(e) == SHOAL_OUT_OF_RANGE) return true;
   if (shoal_status_code(e) != SHOAL_CANCELLED || s->meets || !stop_hurried() || !s->created.coordinator) return false;

@@ -18,13 +18,32 @@ static shoal_status check_kind(const char *path) {
   return INVALID("%s is a pipe or a device: a text is read several times, and in parts, so it must be a file", path);
 }
 
+/* A packed file has words, too: none that anybody wants. No text begins with these bytes. */
+static shoal_status check_unpacked(const struct file_reader *r) {
+  static const struct {
+    const char *name, *bytes, *unpacks;
+  } packings[] = {{"gzip", "\x1f\x8b", "zcat"},
+                  {"xz",
+                   "\xfd"
+                   "7zXZ",
+                   "xzcat"},
+                  {"zstd", "\x28\xb5\x2f\xfd", "zstdcat"}};
+  char head[8] = {0};
+  TRY(file_reader_get(r, 0, head, (size_t)MIN(r->size, (int64_t)sizeof head)));
+  for (size_t i = 0; i < COUNT_OF(packings); i++)
+    if (!memcmp(head, packings[i].bytes, strlen(packings[i].bytes)))
+      return INVALID("%s is packed by %s, no text: unpack it first (%s)", r->path, packings[i].name,
+                     packings[i].unpacks);
+  return NULL;
+}
+
 static shoal_status add_file(struct corpus *c, const char *path) {
   struct corpus_file f = {0};
   TRY(check_kind(path));
   TRY(file_reader_open(&f.reader, path));
   vec_push(&c->files, f);
   c->bytes += f.reader.size;
-  return NULL;
+  return check_unpacked(&f.reader);
 }
 
 shoal_status corpus_open(struct corpus *c, char *const *paths, int n) {

@@ -178,7 +178,8 @@ static long long room_for_text(const struct word_training *t) {
 static shoal_status check_finite(const struct word_model *m, size_t words) {
   for (size_t i = 0; i < words * m->stride; i++)
     if (!isfinite(m->in[i]))
-      return STATUS(SHOAL_FAILED_PRECONDITION, "the vectors became infinite while they were trained: a smaller -alpha may help");
+      return STATUS(SHOAL_FAILED_PRECONDITION,
+                    "the vectors became infinite while they were trained: a smaller -alpha may help");
   return NULL;
 }
 

@@ -3,6 +3,7 @@ and Ctrl-C leave nothing half, and vectors are as good as gensim's, where that i
 
 # needs: tensorflow
 """
+import gzip
 import os
 import random
 import resource
@@ -209,6 +210,10 @@ def test_bad_input(folder):
     assert "there is no folder" in command(*train, code=1)[1]
     os.remove(out)
     assert "--train needs a value" in command("train", "-train", "-output", out, code=2)[1]
+    with gzip.open(text + ".gz", "wb") as f:
+        f.write(b"one two three\n" * 500)
+    assert "is packed by gzip" in command("train", "-train", text + ".gz", "-output", out, code=2)[1]
+    os.remove(text + ".gz")
     os.mkfifo(text + "pipe")
     assert "must be a file" in command("train", "-train", text + "pipe", "-output", out, code=2, timeout=60)[1]
     os.remove(text + "pipe")

@@ -102,9 +102,9 @@ static const struct {
   shoal_out (*data)(shoal_graph *g);
   int steps; /* before it finds no more */
 } cases[] = {
-    {"filter", filtered, SMALL},     {"batch", batched, SMALL - 1},    {"shuffle", shuffled, SMALL - 1},
-    {"prefetch", ahead, SMALL},      {"skip", skipped, SMALL},         {"repeat", repeated, SMALL},
-    {"flat_map", flat, SMALL},       {"interleave", in_turn, SMALL},   {"map", mapped, SMALL},
+    {"filter", filtered, SMALL},    {"batch", batched, SMALL - 1},  {"shuffle", shuffled, SMALL - 1},
+    {"prefetch", ahead, SMALL},     {"skip", skipped, SMALL},       {"repeat", repeated, SMALL},
+    {"flat_map", flat, SMALL},      {"interleave", in_turn, SMALL}, {"map", mapped, SMALL},
     {"window", windows, SMALL - 1},
 };
 

@@ -45,7 +45,8 @@ typedef enum shoal_tensorflow {
   SHOAL_TENSORFLOW_KERAS  /* model.fit */
 } shoal_tensorflow;
 
-/* Zero-filled is the default. */
+/* Zero-filled is the default. What only some strategies have a use for begins with their names; the others refuse it.
+ * gradients, bucket_kib and shard_state are for all but parameter_server. */
 typedef struct shoal_strategy_options {
   size_t size;               /* shoal/options.h */
   shoal_reduction gradients; /* MEAN: a replica's loss is the mean of its own batch. SUM: its share of a sum, as in
@@ -58,7 +59,7 @@ typedef struct shoal_strategy_options {
   bool shard_state;          /* the optimizer's slots are shared out: each replica has those of its own piece of every
                                 variable, changes it, and gets the others' pieces */
   shoal_tensorflow tensorflow; /* multi_worker: collectives have TensorFlow 2's keys and order */
-  int keras_slots;               /* beside model.fit: how many slots its optimizer has for each weight; SGD 1, Adam 2 */
+  int keras_slots;             /* beside model.fit: how many slots its optimizer has for each weight; SGD 1, Adam 2 */
   int64_t keras_steps_per_epoch;
 } shoal_strategy_options;
 

@@ -32,7 +32,7 @@ enum { LOOK_MS = 100, FIRST_MS = 1000, TELL_MS = 5000, ANSWER_MS = 1000, NEAR_MS
 struct answer {
   struct creation *of;
   bool come;            /* of->lock */
-  shoal_status refused; /* it is not the task that was meant */
+  shoal_status refused; /* it is not the task that was meant, or takes no part */
   struct alarm alarm;
 };
 
@@ -339,7 +339,8 @@ static void meet(struct creation *k) {
   pthread_mutex_unlock(&k->lock);
   for (size_t i = 0; i < s->workers.n; i++) {
     k->answers[i].of = k;
-    s->workers.at[i].ops->get_status(&s->workers.at[i], k->deadline, &k->cancel, answered, &k->answers[i]);
+    s->workers.at[i].ops->get_status(&s->workers.at[i], s->master->server.task, k->deadline, &k->cancel, answered,
+                                     &k->answers[i]);
   }
   join_part(&k->join, NULL);
 }

@@ -17,7 +17,7 @@
 #include "base/options.h"
 #include "base/status_marks.h"
 #include "cluster/coordination_agent.h"
-#include "cluster/coordination_part.h"
+#include "cluster/server_part.h"
 #include "cluster/coordination_service.h"
 #include "cluster/identity.h"
 #include "cluster/in_process.h"
@@ -474,6 +474,18 @@ shoal_status shoal_server_start(const shoal_server_options *options, shoal_serve
 const char *shoal_server_target(const shoal_server *s) { return s->target; }
 
 bool server_coordinates(const shoal_server *s) { return s->coordination != NULL; }
+
+int server_devices(const shoal_server *s, const char *type) {
+  int n = 0;
+  for (int i = 0; i < s->worker->n_devices; i++) n += !strcmp(s->worker->devices[i]->type->name, type);
+  return n;
+}
+
+void server_takes_part(const shoal_server *s, int others, shoal_status why_not) {
+  no_part_set(&s->worker->no_part, why_not);
+  if (why_not && others) no_part_wait(&s->worker->no_part, (size_t)others, s->task);
+}
+
 const char *shoal_server_task(const shoal_server *s) { return s->task; }
 
 /* A task that has run nothing for two seconds, and whose sessions have not changed, gives back the memory that it kept

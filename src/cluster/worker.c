@@ -44,6 +44,7 @@ struct worker *worker_new(const struct worker_options *o) {
   owed_init(&w->owed);
   w->ids = request_ids_new();
   collectives_init(&w->collectives, o->collective_leader, o->collective_timeout_ms, o->shares_memory);
+  no_part_init(&w->no_part);
   pthread_mutex_init(&w->lock, NULL);
   pthread_cond_init(&w->idle, NULL);
   worker_expect(w, o->spec);
@@ -65,6 +66,7 @@ void worker_free(struct worker *w) {
   limits_free(w->limits);
   request_ids_free(w->ids);
   collectives_release(&w->collectives);
+  no_part_release(&w->no_part);
   for (int i = 0; i < w->n_devices; i++) {
     resource_mgr_close(w->resources[i]);
     device_free(w->devices[i]);

@@ -17,6 +17,7 @@
 #include "cluster/owed.h"
 #include "cluster/peer.h"
 #include "cluster/request_ids.h"
+#include "cluster/no_part.h"
 #include "cluster/step_rendezvous.h"
 #include "cluster/worker_ops.h"
 #include "device/device.h"
@@ -41,6 +42,7 @@ struct worker {
   struct fast_server *fast; /* NULL: no fast path is offered */
   struct request_ids *ids;
   struct collectives collectives;
+  struct no_part no_part;
   pthread_mutex_t lock;
   pthread_cond_t idle;
   struct strmap sessions;        /* lock: handle -> struct worker_session * */

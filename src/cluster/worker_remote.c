@@ -125,9 +125,12 @@ static void status_done(void *arg, shoal_status s, struct rpc_body *body) {
   call_end(c, s);
 }
 
-static void get_status(struct worker_link *w, int64_t deadline, struct cancel *cancel, worker_done done, void *arg) {
-  call_start(call_new(w, cancel, done, arg), SERVICE "GetStatus", NULL, deadline, RPC_WAIT_FOR_READY | PEER_UNWATCHED,
-             0, status_done);
+static void get_status(struct worker_link *w, const char *asker, int64_t deadline, struct cancel *cancel,
+                       worker_done done, void *arg) {
+  struct text m = {0};
+  put_GetStatusAsk_task(&m, asker);
+  call_start(call_new(w, cancel, done, arg), SERVICE "GetStatus", message_from_text(&m), deadline,
+             RPC_WAIT_FOR_READY | PEER_UNWATCHED, 0, status_done);
 }
 
 /* ---- sessions ---- */

@@ -25,8 +25,26 @@ static shoal_status check_end(enum wire_step step, const char *message) {
   return step == WIRE_BROKEN ? INVALID("%s does not parse as a protocol buffer", message) : NULL;
 }
 
+/* A master that makes a session says whose it is. */
+static shoal_status check_part(struct worker *w, struct rpc_call *c) {
+  char *asker = NULL;
+  struct wire m;
+  shoal_status s = request_read(c, &m);
+  for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;)
+    if (f.tag == GetStatusAsk_task) set_string(&asker, &f);
+  if (!s && asker) s = identity_check_task(c, asker);
+  if (!s && asker) s = no_part_why(&w->no_part, asker);
+  free(asker);
+  return s;
+}
+
 void worker_service_get_status(struct worker *w, struct rpc_call *c) {
   struct text t = {0};
+  shoal_status s = check_part(w, c);
+  if (s) {
+    rpc_call_fail(c, s);
+    return;
+  }
   for (int i = 0; i < w->n_devices; i++) {
     size_t at = begin_GetStatusResponse_device_attributes(&t);
     worker_device_attributes(w, i, w->devices[i]->name, &t);
@@ -76,6 +94,7 @@ void worker_service_create_session(struct worker *w, struct rpc_call *c) {
   }
   if (!s) s = check_end(step, "CreateWorkerSessionRequest");
   if (!s && *master) s = identity_check_task(c, master);
+  if (!s && *master && strcmp(master, w->task)) s = no_part_why(&w->no_part, master);
   if (!s) {
     o.handle = handle;
     o.master = master;

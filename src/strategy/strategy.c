@@ -10,7 +10,7 @@
 #include "base/given.h"
 #include "base/options.h"
 #include "base/status_marks.h"
-#include "cluster/coordination_part.h"
+#include "cluster/server_part.h"
 #include "device/device.h"
 #include "runtime/session_config.h"
 #include "shoal/replicate.h"
@@ -66,10 +66,52 @@ static shoal_status read_task_device(const char *name, struct device_spec *out) 
   return NULL;
 }
 
+/* The kinds there are. One replica alone does all that is said of replicas together; only tasks do what is said of
+ * tasks. */
+enum kind { ONE_DEVICE = 1, MIRRORED = 2, MULTI_WORKER = 4, PARAMETER_SERVER = 8 };
+enum { OF_REPLICAS = ONE_DEVICE | MIRRORED | MULTI_WORKER };
+
+static const char *name_of(enum kind kind) {
+  switch (kind) {
+    case ONE_DEVICE: return "one_device";
+    case MIRRORED: return "mirrored";
+    case MULTI_WORKER: return "multi_worker";
+    default: return "parameter_server";
+  }
+}
+
+/* An option that a strategy would do nothing with is refused. */
+static shoal_status check_kind(const shoal_strategy_options *o, enum kind kind) {
+  const struct {
+    const char *name;
+    bool given;
+    unsigned taken_by;
+  } all[] = {{"gradients", o->gradients != SHOAL_REDUCE_MEAN, OF_REPLICAS},
+             {"bucket_kib", o->bucket_kib != 0, OF_REPLICAS},
+             {"task_devices", o->task_devices != 0, MULTI_WORKER},
+             {"task_device", o->task_device != NULL, MULTI_WORKER | PARAMETER_SERVER},
+             {"messages", o->messages != 0, MULTI_WORKER},
+             {"shard_state", o->shard_state, OF_REPLICAS},
+             {"tensorflow", o->tensorflow != SHOAL_TENSORFLOW_NONE, MULTI_WORKER},
+             {"keras_slots", o->keras_slots != 0, MULTI_WORKER},
+             {"keras_steps_per_epoch", o->keras_steps_per_epoch != 0, MULTI_WORKER}};
+  for (size_t i = 0; i < COUNT_OF(all); i++)
+    if (all[i].given && !(all[i].taken_by & kind))
+      return INVALID("%s: a %s strategy has no use for this option (shoal/strategy.h says which strategies have)",
+                     all[i].name, name_of(kind));
+  return NULL;
+}
+
 static shoal_status check_tensorflow(const shoal_strategy_options *o) {
   bool known = (int)o->tensorflow >= SHOAL_TENSORFLOW_NONE && o->tensorflow <= SHOAL_TENSORFLOW_KERAS;
   if (!known) return INVALID("tensorflow is %d", (int)o->tensorflow);
+  bool of_keras = o->keras_slots != 0 || o->keras_steps_per_epoch != 0;
+  if (of_keras && o->tensorflow != SHOAL_TENSORFLOW_KERAS)
+    return INVALID("%s is for a strategy beside Keras' fit, .tensorflow = SHOAL_TENSORFLOW_KERAS",
+                   o->keras_slots ? "keras_slots" : "keras_steps_per_epoch");
   if (!o->tensorflow) return NULL;
+  if (o->tensorflow == SHOAL_TENSORFLOW_EACH && o->bucket_kib)
+    return INVALID("bucket_kib: with SHOAL_TENSORFLOW_EACH gradients are reduced one by one, in no packs");
   if (o->tensorflow == SHOAL_TENSORFLOW_KERAS && (o->keras_slots < 0 || o->keras_steps_per_epoch < 1))
     return INVALID("beside Keras' fit: %d slots of each variable, %lld steps of an epoch", o->keras_slots,
                    (long long)o->keras_steps_per_epoch);
@@ -79,12 +121,13 @@ static shoal_status check_tensorflow(const shoal_strategy_options *o) {
   return INVALID("with TensorFlow's workers a task has one replica, not %lld", (long long)o->task_devices);
 }
 
-static shoal_status make(const shoal_strategy_options *options, struct shoal_strategy **out) {
+static shoal_status make(enum kind kind, const shoal_strategy_options *options, struct shoal_strategy **out) {
   struct device_spec task_device = {0};
   shoal_strategy_options o = {0};
   TRY(OPTIONS_TAKE(shoal_strategy_options, keras_steps_per_epoch, &o, options));
   if (o.gradients != SHOAL_REDUCE_MEAN && o.gradients != SHOAL_REDUCE_SUM)
     return INVALID("gradients are reduced by SHOAL_REDUCE_MEAN or SHOAL_REDUCE_SUM, not by %d", (int)o.gradients);
+  TRY(check_kind(&o, kind));
   TRY(check_tensorflow(&o));
   if (o.bucket_kib < 0) return INVALID("bucket_kib is %d", o.bucket_kib);
   if (o.task_devices < 0 || o.task_devices > MOST_REPLICAS)
@@ -113,8 +156,7 @@ static shoal_status make(const shoal_strategy_options *options, struct shoal_str
 /* Tasks alone send messages to each other. */
 static shoal_status check_messages(const struct shoal_strategy *s) {
   if (!s->messages || s->tasks > 1) return NULL;
-  return INVALID(
-      "messages of bfloat16 in a strategy of one task, or with parameter servers: there gradients have none");
+  return INVALID("messages of bfloat16 in a strategy of one task: there gradients have none");
 }
 
 /* e is returned; without one *out becomes s. */
@@ -129,7 +171,7 @@ shoal_status shoal_strategy_new_one_device(const char *device, const shoal_strat
                                            shoal_strategy **out) {
   GIVEN(out);
   struct shoal_strategy *s;
-  TRY(make(options, &s));
+  TRY(make(ONE_DEVICE, options, &s));
   shoal_status e = add_devices(s, device ? &device : NULL, 1);
   s->replicas = s->local;
   return finish(s, e, out);
@@ -140,7 +182,7 @@ shoal_status shoal_strategy_new_mirrored(const char *const *devices, int n, cons
   GIVEN(out);
   if (n < 1 || n > MOST_REPLICAS) return INVALID("%s: a strategy of %d devices", __func__, n);
   struct shoal_strategy *s;
-  TRY(make(options, &s));
+  TRY(make(MIRRORED, options, &s));
   shoal_status e = add_devices(s, devices, n);
   s->replicas = s->local;
   return finish(s, e, out);
@@ -155,6 +197,9 @@ shoal_status shoal_strategy_new_mirrored(const char *const *devices, int n, cons
 #pragma weak shoal_cluster_task
 #pragma weak shoal_cluster_is_chief
 #pragma weak server_coordinates
+#pragma weak server_devices
+#pragma weak server_takes_part
+#pragma weak shoal_server_task
 
 /* Is this task one that has replicas, is there a chief, are there parameter servers or none, as is wanted? */
 static shoal_status check_cluster(const shoal_cluster *c, bool with_servers) {
@@ -183,8 +228,15 @@ static int place_of(const shoal_cluster *c) {
   return place;
 }
 
-/* n devices of this task's server, whose number and types that alone knows: one that is not there is an error when
- * the session is made. */
+/* n devices of this task's server. */
+static shoal_status check_task_devices(const struct shoal_strategy *s, const shoal_server *server, int n) {
+  const struct device_spec *d = &s->task_device;
+  int have = server_devices(server, d->type);
+  if (n <= have - d->id) return NULL;
+  return INVALID("task_device '/device:%s:%d'%s: %s has %d devices of type %s", d->type, d->id,
+                 n > 1 ? ", and those behind it" : "", shoal_server_task(server), have, d->type);
+}
+
 static void add_task_devices(struct shoal_strategy *s, const shoal_cluster *c, int n) {
   s->devices = mem_zalloc((size_t)n + 1, sizeof *s->devices);
   for (s->local = 0; s->local < n; s->local++)
@@ -222,6 +274,16 @@ static shoal_status join_tensorflow(struct shoal_strategy *s, const shoal_server
   return NULL;
 }
 
+/* Whether this task has what it needs, or why not. (TensorFlow's tasks do not listen; theirs are told by the
+ * coordination service, that it has gone.) */
+static void tell_others(const struct shoal_strategy *s, const shoal_server *server, shoal_status why_not) {
+  if (why_not)
+    why_not = STATUS(shoal_status_code(why_not), "%s takes no part: %s", shoal_server_task(server),
+                     shoal_status_message(why_not));
+  server_takes_part(server, s->tasks - 1, why_not);
+  shoal_status_free(why_not);
+}
+
 shoal_status shoal_strategy_new_multi_worker(const shoal_cluster *cluster, const shoal_server *server,
                                              const shoal_strategy_options *options, shoal_strategy **out) {
   GIVEN(out);
@@ -229,8 +291,9 @@ shoal_status shoal_strategy_new_multi_worker(const shoal_cluster *cluster, const
   GIVEN(server);
   TRY(status_mark_not_begun(check_cluster(cluster, false)));
   struct shoal_strategy *s;
-  TRY(make(options, &s));
+  TRY(make(MULTI_WORKER, options, &s));
   int devices = s->local;
+  shoal_status e = check_task_devices(s, server, devices);
   add_task_devices(s, cluster, devices);
   s->tasks = shoal_cluster_tasks(cluster, "chief") + shoal_cluster_tasks(cluster, "worker");
   s->replicas = s->tasks * s->local;
@@ -240,9 +303,10 @@ shoal_status shoal_strategy_new_multi_worker(const shoal_cluster *cluster, const
   s->rules.is_chief = shoal_cluster_is_chief(cluster);
   if (s->tasks > 1) s->rules.meet = meet_hook;
   if (s->tasks > 1 && !strategy_with_tensorflow(s)) s->rules.stay = stay_hook;
-  shoal_status e = NULL;
-  if (s->tasks > 1 && s->tensorflow) e = join_tensorflow(s, server);
-  else add_tasks(s, cluster);
+  if (!strategy_with_tensorflow(s)) {
+    add_tasks(s, cluster);
+    tell_others(s, server, e);
+  } else if (!e) e = join_tensorflow(s, server);
   return finish(s, e, out);
 }
 
@@ -253,13 +317,14 @@ shoal_status shoal_strategy_new_parameter_server(const shoal_cluster *cluster, c
   GIVEN(server);
   TRY(status_mark_not_begun(check_cluster(cluster, true)));
   struct shoal_strategy *s;
-  TRY(make(options, &s));
+  TRY(make(PARAMETER_SERVER, options, &s));
+  shoal_status e = check_task_devices(s, server, 1);
   add_task_devices(s, cluster, 1);
   s->replicas = 1;
   s->ps_tasks = shoal_cluster_tasks(cluster, "ps");
   s->rules.server = server;
   s->rules.is_chief = shoal_cluster_is_chief(cluster);
-  return finish(s, NULL, out);
+  return finish(s, e, out);
 }
 
 void strategy_push_device(struct shoal_graph *g, const struct shoal_strategy *s, int index) {

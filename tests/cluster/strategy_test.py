@@ -385,8 +385,8 @@ def test_datasets_are_dealt_out():
         assert "error INVALID_ARGUMENT" in w.text() or "error NOT_FOUND" in w.text(), w.text()
 
 
-def refused(config, part, kind="multi"):
-    p = subprocess.run([TRAINER, kind, "3"], capture_output=True, text=True, timeout=PATIENCE,
+def refused(config, part, kind="multi", flags=()):
+    p = subprocess.run([TRAINER, kind, "3", *flags], capture_output=True, text=True, timeout=PATIENCE,
                        env={**os.environ, "TF_CONFIG": json.dumps(config)})
     assert p.returncode == 1 and part in p.stdout, (p.returncode, p.stdout, p.stderr)
 
@@ -413,6 +413,25 @@ def test_two_tasks_of_one_number():
     again = a.replace("127.0.0.1", "localhost")
     refused({"cluster": {"worker": [a, again]}, "task": {"type": "worker", "index": 0}},
             f"{again} says it is /job:worker/replica:0/task:0, expected /job:worker/replica:0/task:1")
+
+
+def test_unknown_devices_are_told_to_all():
+    """One task of three has no such device: it says so before it has a session, and so do the others, which name it, whoever
+    comes first; and where it is the only one, or its parameters are elsewhere. In none is a step run."""
+    for wrong, late in ((1, None), (0, 2), (2, 0)):
+        cluster = jobs(3)
+        flags = {wrong: ("place=/gpu:40",), late: ("late=2",)}
+        for w in [Worker(cluster, "worker", i, 5, *flags.get(i, ())) for i in range(3)]:
+            if w.index == wrong:
+                w.process.wait(PATIENCE)
+                assert re.search(r"task_device '/device:GPU:40': /job:worker/replica:0/task:\d has \d+ devices of type GPU", w.text()), w.text()
+                continue
+            losses, _ = w.ends(1)
+            assert not losses and f"/job:worker/replica:0/task:{wrong} takes no part: task_device '/device:GPU:40'" in w.text(), w.text()
+    a, b = (f"127.0.0.1:{port}" for port in free_ports(2))
+    worker = {"type": "worker", "index": 0}
+    refused({"cluster": {"worker": [a]}, "task": worker}, "task_device '/device:CPU:7': /job:worker/replica:0/task:0 has", flags=["place=/cpu:7"])
+    refused({"cluster": {"worker": [a], "ps": [b]}, "task": worker}, "task_device '/device:GPU:40'", kind="ps", flags=["place=/gpu:40"])
 
 
 def test_tasks_that_differ_are_told():

@@ -31,7 +31,7 @@ enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4, NORM_VARS = 4 };
 struct flags {
   int devices, save, sum, kib, messages, slow, examples, before, norm, each, data, shard, tensorflow, keras, slots,
       open, wrong, away, late, tell;
-  const char *dir, *optimizer, *graph;
+  const char *dir, *optimizer, *graph, *place;
 };
 
 static void must(shoal_status s, const char *what) {
@@ -182,6 +182,7 @@ static struct flags read_flags(int argc, char **argv) {
     if (!strncmp(argv[i], "dir", n)) f.dir = at;
     if (!strncmp(argv[i], "optimizer", n)) f.optimizer = at;
     if (!strncmp(argv[i], "graph", n)) f.graph = at;
+    if (!strncmp(argv[i], "place", n)) f.place = at;
   }
   return f;
 }
@@ -212,8 +213,9 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   const shoal_strategy_options *options = SHOAL_OPTIONS(
       shoal_strategy_options, .gradients = f.sum ? SHOAL_REDUCE_SUM : SHOAL_REDUCE_MEAN, .bucket_kib = f.kib,
-      .task_devices = f.devices, .messages = (shoal_dtype)f.messages, .shard_state = f.shard != 0,
-      .tensorflow = (shoal_tensorflow)f.tensorflow, .keras_slots = f.slots, .keras_steps_per_epoch = f.keras);
+      .task_devices = strcmp(kind, "multi") ? 0 : f.devices, .task_device = f.place,
+      .messages = (shoal_dtype)f.messages, .shard_state = f.shard != 0, .tensorflow = (shoal_tensorflow)f.tensorflow,
+      .keras_slots = f.slots, .keras_steps_per_epoch = f.keras);
   shoal_cluster *cluster = NULL;
   shoal_server *server = NULL;
   shoal_strategy *strategy = NULL;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/device_name.h"
 #include "base/vec.h"
 #include "cluster/collectives.h"
 #include "graph/function.h"
@@ -33,6 +34,11 @@ static bool read_number(const struct shoal_node *n, const char *name, int64_t *o
     return fits;
   }
   return false;
+}
+
+bool collective_keys(const struct shoal_node *n, int64_t *group, int64_t *instance) {
+  return is_collective(n->op->name, strlen(n->op->name)) && read_number(n, "group_key", group) &&
+         read_number(n, "instance_key", instance);
 }
 
 struct sighting {
@@ -113,14 +119,28 @@ static bool calls_collectives(const struct shoal_graph *g) {
   return found;
 }
 
+/* Can the group that the member is of ever be whole? */
+static shoal_status check_size(const struct sighting *m, const struct device_census *there) {
+  struct device_spec d;
+  shoal_status bad = there ? device_spec_parse(m->device, &d) : NULL;
+  bool known = there && !bad && d.has_type;
+  shoal_status_free(bad);
+  int n = known ? there->count(there, d.type) : 0;
+  if (!known || m->size <= n) return NULL;
+  return INVALID("Device %s is joining a group with size %" PRId64 " (group_key=%" PRId64
+                 "), which can never be whole: its cluster has %d devices of type %s",
+                 m->device, m->size, m->group, n, d.type);
+}
+
 /* Is each group as large as the devices that are in it here? More than that is an error, as it would be when they run.
  */
-static shoal_status count_members(struct sights *t, bool *all_here) {
+static shoal_status count_members(struct sights *t, const struct device_census *there, bool *all_here) {
   *all_here = !t->unclear;
   if (t->members.n) qsort(t->members.at, t->members.n, sizeof *t->members.at, by_group);
   for (size_t i = 0, end; i < t->members.n; i = end) {
     const struct sighting *first = &t->members.at[i];
     int64_t devices = 1;
+    TRY(check_size(first, there));
     for (end = i + 1; end < t->members.n && t->members.at[end].group == first->group; end++) {
       const struct sighting *m = &t->members.at[end];
       devices += strcmp(m->device, m[-1].device) != 0;
@@ -149,7 +169,8 @@ static int64_t hash_instances(struct sights *t) {
   return (int64_t)hash;
 }
 
-shoal_status collective_survey(const struct shoal_graph *g, struct collective_survey *out) {
+shoal_status collective_survey(const struct shoal_graph *g, const struct device_census *there,
+                               struct collective_survey *out) {
   struct sights t = {0};
   for (size_t i = 0; i < g->nodes.n; i++) {
     const struct shoal_node *n = g->nodes.at[i];
@@ -158,7 +179,7 @@ shoal_status collective_survey(const struct shoal_graph *g, struct collective_su
   if (calls_collectives(g)) t.any = t.unclear = true;
   int64_t key = t.any ? hash_instances(&t) : 0;
   *out = (struct collective_survey){.any = t.any, .whole = true, .key = key};
-  shoal_status s = t.any ? count_members(&t, &out->whole) : NULL;
+  shoal_status s = t.any ? count_members(&t, there, &out->whole) : NULL;
   vec_release(&t.members);
   vec_release(&t.instances);
   return s;

@@ -31,6 +31,7 @@ static void forget_instances(struct session_collectives *c) {
 }
 
 void session_collectives_release(struct session_collectives *c) {
+  under_way_release(&c->site.under_way);
   forget_groups(c);
   forget_instances(c);
   pthread_mutex_destroy(&c->lock);

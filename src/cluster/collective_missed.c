@@ -10,12 +10,15 @@
 #include "base/log.h"
 #include "cluster/worker.h"
 #include "collective/group.h"
+#include "proto/shoal.wire.h"
+#include "rpc/message.h"
 
 struct missed_task {
   struct look *look;
   char *name;
   struct peer *peer;   /* a reference */
-  shoal_status absent; /* NULL: it has answered */
+  bool met;            /* it had said something of itself before */
+  shoal_status absent; /* NULL: it has answered, and takes part */
 };
 
 struct look {
@@ -63,7 +66,7 @@ static shoal_status restarted(const struct missed_task *t, const char *what, con
 }
 
 static shoal_status gone(const struct missed_task *t, const char *what, const char *member) {
-  return STATUS(SHOAL_UNAVAILABLE, "%s waits for %s: %s", what, member, shoal_status_message(t->absent));
+  return STATUS(shoal_status_code(t->absent), "%s waits for %s: %s", what, member, shoal_status_message(t->absent));
 }
 
 static shoal_status judge_instance(const struct look *k, const struct leader_gap *g) {
@@ -82,7 +85,7 @@ static shoal_status judge_instance(const struct look *k, const struct leader_gap
 }
 
 static bool is_lost(const struct missed_task *t, const struct leader_gap *g) {
-  return t && (t->absent || peer_changed(t->peer) > g->began);
+  return t && t->met && (t->absent || peer_changed(t->peer) > g->began);
 }
 
 /* How many members a task has in it: as many as any that came. */
@@ -95,11 +98,11 @@ static intptr_t members_of_a_task(const struct leader_gap *g) {
 
 static bool trains(const char *job) { return strcmp(job, "ps") != 0 && strcmp(job, "evaluator") != 0; }
 
-/* Each task of the cluster that trains. */
-static void each_task(const struct worker *w, void (*see)(void *arg, const char *task), void *arg) {
+/* Each task of the cluster, or each that trains. */
+static void each_task(const struct worker *w, bool all, void (*see)(void *arg, const char *task), void *arg) {
   for (size_t j = 0; j < w->spec->jobs.n; j++) {
     const struct cluster_job *job = &w->spec->jobs.at[j];
-    for (size_t i = 0; trains(job->name) && i < job->tasks.n; i++) {
+    for (size_t i = 0; (all || trains(job->name)) && i < job->tasks.n; i++) {
       char *task = mem_printf("/job:%s/replica:0/task:%d", job->name, job->tasks.at[i].index);
       see(arg, task);
       free(task);
@@ -121,14 +124,45 @@ static void count_task(void *arg, const char *name) {
   else if (!h->lost) h->lost = t;
 }
 
+/* Where people are told of it all are asked how many devices they have. Tasks that a client names may have others. */
+static bool asks_all(const struct worker *w, const struct leader_gap *g) {
+  return g->is_group && g->say && !w->client_clusters;
+}
+
 static shoal_status judge_group(const struct look *k, const struct leader_gap *g) {
   struct headcount h = {.look = k, .gap = g};
-  each_task(k->worker, count_task, &h);
+  each_task(k->worker, false, count_task, &h);
   if (!h.lost || (intptr_t)h.others * members_of_a_task(g) >= g->size) return NULL;
   char *what = mem_printf("%s has %d of %d members, and", g->what, g->came, g->size);
   shoal_status why = h.lost->absent ? gone(h.lost, what, h.lost->name) : restarted(h.lost, what, h.lost->name);
   free(what);
   return why;
+}
+
+struct device_count_of {
+  const struct look *look;
+  const char *type;
+  int n;
+  bool unknown;
+};
+
+static void add_devices(void *arg, const char *name) {
+  struct device_count_of *c = arg;
+  const struct worker *w = c->look->worker;
+  const struct missed_task *t = strmap_get(&c->look->tasks, name);
+  if (t && !t->absent) c->n += peer_count_devices(t->peer, c->type);
+  else if (strcmp(name, w->task)) c->unknown = true;
+  else
+    for (int i = 0; i < w->n_devices; i++) c->n += !strcmp(w->devices[i]->type->name, c->type);
+}
+
+/* Do all tasks of the cluster have too few devices for it, as they all said? */
+static shoal_status judge_size(const struct look *k, const struct leader_gap *g) {
+  struct device_count_of c = {.look = k, .type = g->type, .unknown = !asks_all(k->worker, g)};
+  each_task(k->worker, true, add_devices, &c);
+  if (c.unknown || c.n >= g->size) return NULL;
+  return INVALID("%s has %d of %d members, and can never be whole: its cluster has %d devices of type %s", g->what,
+                 g->came, g->size, c.n, g->type);
 }
 
 /* ---- telling people ---- */
@@ -152,7 +186,7 @@ static void add_task(void *arg, const char *task) {
 
 static void say(const struct worker *w, const struct leader_gap *g) {
   struct missed_names n = {.gap = g};
-  if (g->is_group) each_task(w, add_task, &n);
+  if (g->is_group) each_task(w, false, add_task, &n);
   for (size_t i = 0; i < g->absent.n; i++) add_name(&n, g->absent.at[i].device);
   if (n.n > MOST_NAMES) text_addf(&n.text, " and %d more", n.n - MOST_NAMES);
   LOGW("waiting for %.0f s: %s has %d of %d members%s%s", (double)(clock_ns() - g->began) * 1e-9, g->what, g->came,
@@ -182,6 +216,7 @@ static void answers_came(void *arg, shoal_status none) {
   for (size_t i = 0; i < k->gaps.n; i++) {
     const struct leader_gap *g = &k->gaps.at[i];
     shoal_status why = g->is_group ? judge_group(k, g) : judge_instance(k, g);
+    if (!why && g->is_group) why = judge_size(k, g);
     if (why) leader_gap_lose(w->collectives.tables, g, why);
     else if (g->say) say(w, g);
     shoal_status_free(why);
@@ -198,42 +233,47 @@ static void status_came(void *arg, shoal_status s, struct rpc_body *body) {
   const void *data;
   size_t size;
   t->absent = peer_absence(t->peer, s);
+  if (shoal_status_code(s) == SHOAL_INVALID_ARGUMENT) t->absent = status_copy(s); /* it takes no part */
   if (!s) s = rpc_body_flat(body, &data, &size);
   if (!s) peer_learn(t->peer, data, size);
   shoal_status_free(s);
   join_part(&t->look->join, NULL);
 }
 
-static void add_missed(struct look *k, const char *name, bool met) {
+/* any: it need not have been met. */
+static void add_missed(struct look *k, const char *name, bool any) {
   if (!strcmp(name, k->worker->task) || strmap_has(&k->tasks, name)) return;
   struct peer *peer = collectives_find_task(k->worker, name);
-  if (!peer || (met && !peer_incarnation(peer))) {
+  bool met = peer && peer_incarnation(peer);
+  if (!peer || (!any && !met)) {
     peer_unref(peer);
     return;
   }
   struct missed_task *t = mem_zalloc(1, sizeof *t);
-  *t = (struct missed_task){.look = k, .name = mem_strdup(name), .peer = peer};
+  *t = (struct missed_task){.look = k, .name = mem_strdup(name), .peer = peer, .met = met};
   strmap_put(&k->tasks, name, t);
 }
 
 struct missing {
   struct look *look;
   const struct leader_gap *gap;
+  bool all;
 };
 
 static void add_missing(void *arg, const char *task) {
   struct missing *m = arg;
-  if (!strmap_has(&m->gap->tasks, task)) add_missed(m->look, task, true);
+  if (m->all || !strmap_has(&m->gap->tasks, task)) add_missed(m->look, task, m->all);
 }
 
 static void list_missed(struct look *k) {
   for (size_t i = 0; i < k->gaps.n; i++) {
     const struct leader_gap *g = &k->gaps.at[i];
-    if (g->is_group) each_task(k->worker, add_missing, &(struct missing){k, g});
+    bool all = asks_all(k->worker, g);
+    if (g->is_group) each_task(k->worker, all, add_missing, &(struct missing){k, g, all});
     for (size_t n = 0; n < g->absent.n; n++) {
       const char *device = g->absent.at[n].device;
       char *task = mem_strndup(device, device_task_length(device));
-      add_missed(k, task, false);
+      add_missed(k, task, true);
       free(task);
     }
   }
@@ -259,8 +299,11 @@ static void look(void *arg) {
   void *value;
   for (size_t i = 0; strmap_next(&k->tasks, &i, NULL, &value);) {
     struct missed_task *t = value;
-    peer_start(t->peer, "/tensorflow.WorkerService/GetStatus", NULL, now + peers_patience_ns(w->peers), PEER_UNWATCHED,
-               0, "whether it comes to a collective", status_came, t, NULL);
+    struct text asks = {0};
+    put_GetStatusAsk_task(&asks, w->task);
+    peer_start(t->peer, "/tensorflow.WorkerService/GetStatus", message_from_text(&asks),
+               now + peers_patience_ns(w->peers), PEER_UNWATCHED, 0, "whether it comes to a collective", status_came, t,
+               NULL);
   }
   join_part(&k->join, NULL);
 }

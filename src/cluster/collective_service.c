@@ -245,6 +245,7 @@ void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
   struct wire m;
   struct instance_question i = {.asker = rpc_call_connection(c)};
   char *device = mem_strdup("");
+  VEC(int64_t) holds = {0};
   int64_t kind = 0;
   enum wire_step step = WIRE_END;
   shoal_status s = request_read(c, &m);
@@ -259,6 +260,8 @@ void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
     if (f.tag == CompleteInstanceRequest_device) free(device), device = mem_strndup((const char *)f.data, f.size);
     if (f.tag == CompleteInstanceRequest_is_source) i.is_source = f.value != 0;
     if (f.tag == CompleteInstanceExtra_step_id) i.step = (int64_t)f.value;
+    if (f.tag == CompleteInstanceExtra_hint) i.hint = (int)f.value;
+    if (f.tag == CompleteInstanceExtra_holds_back && holds.n < MOST_HELD) vec_push(&holds, (int64_t)f.value);
   }
   if (!s) s = check_end(step, "CompleteInstanceRequest");
   if (!s) s = check_caller(c, device);
@@ -270,12 +273,14 @@ void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
   } else {
     i.kind = (enum collective_kind)kind;
     i.device = device;
+    i.holds = (struct held_back){holds.at, (int)holds.n};
     struct question *q = question_new(w, c, "instance", i.key, instance_told);
     watch(q, w);
     leader_ask_instance(q->tables, &i, &q->wait);
     asked(w, q);
   }
   free(device);
+  vec_release(&holds);
 }
 
 /* ---- GetStepSequence ---- */

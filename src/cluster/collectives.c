@@ -411,6 +411,11 @@ static int arithmetic_of(const struct collective_member *m) {
   return sums ? collective_arithmetic_code(m->arithmetic) : 0;
 }
 
+/* In a group with TensorFlow's tasks nothing comes of it. */
+static int hint_of(const struct joining *j) {
+  return j->group->all_ours ? collective_hint(j->member->algorithm, j->member->wire == SHOAL_BFLOAT16) : 0;
+}
+
 static void ask_about_instance(struct joining *j, struct leader *l) {
   const struct collective_member *m = j->member;
   leader_ask_instance(l,
@@ -424,6 +429,8 @@ static void ask_about_instance(struct joining *j, struct leader *l) {
                                                   .shape = m->shape,
                                                   .is_source = m->is_source,
                                                   .step = common_step(j),
+                                                  .hint = hint_of(j),
+                                                  .holds = m->holds,
                                                   .device = j->device},
                       &j->wait);
 }
@@ -463,6 +470,8 @@ static void find_instance(struct joining *j) {
   put_CompleteInstanceRequest_device(&t, j->device);
   put_CompleteInstanceRequest_is_source(&t, m->is_source);
   put_CompleteInstanceExtra_step_id(&t, common_step(j));
+  put_CompleteInstanceExtra_hint(&t, hint_of(j));
+  for (int i = 0; i < m->holds.n; i++) put_CompleteInstanceExtra_holds_back(&t, m->holds.keys[i]);
   free(name);
   text_release(&shape);
   ask_there(j, "/tensorflow.WorkerService/CompleteInstance", &t, instance_told_there);
@@ -679,6 +688,7 @@ static void site_join(struct collective_site *site, struct step *step, struct co
 
 void session_collectives_init(struct session_collectives *c, struct worker_session *s) {
   c->site.join = site_join;
+  under_way_init(&c->site.under_way);
   c->session = s;
   pthread_mutex_init(&c->lock, NULL);
 }

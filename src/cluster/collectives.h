@@ -17,6 +17,7 @@
  *                         is worker_service_run.c's, beside RecvTensor
  *   collective_steps.c    steps of several masters that meet have one number, which the leader gives
  *   collective_graph.c    which graphs these are
+ *   collective_order.c    in which order a graph comes to them
  *
  * One task leads: that of --collective_group_leader, else the chief, else the first worker; in a session whose
  * ConfigProto names another (experimental.collective_group_leader), that one. Among Shoal's tasks alone a
@@ -163,8 +164,21 @@ struct collective_survey {
   bool whole;  /* all members of their groups are in this graph */
   int64_t key; /* TensorFlow's name for graphs whose steps meet: the same wherever the same instances are; 0: none */
 };
-/* INTERNAL where a group has more members than its size, or several sizes. */
-shoal_status collective_survey(const struct shoal_graph *g, struct collective_survey *out);
+/* How many devices of a type a cluster has. */
+struct device_census {
+  int (*count)(const struct device_census *c, const char *type);
+};
+/* INTERNAL where a group has more members than its size, or several sizes; INVALID_ARGUMENT where it is larger than all
+ * devices of its type there are (there NULL: that is not known). */
+shoal_status collective_survey(const struct shoal_graph *g, const struct device_census *there,
+                               struct collective_survey *out);
+/* A collective's keys, where they are known before it runs. */
+bool collective_keys(const struct shoal_node *n, int64_t *group, int64_t *instance);
+
+/* ---- collective_order.c ---- */
+
+/* Of a task's graph: members are given what they hold back (collective/orders.h). */
+void collective_order(struct shoal_graph *g);
 
 /* ---- collective_steps.c ---- */
 

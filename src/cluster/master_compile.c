@@ -267,6 +267,25 @@ static bool is_deserted(void *arg) {
   return signatures_deserted(&s->compiled, &k->work, closed);
 }
 
+struct session_census {
+  struct device_census head;
+  const struct master_session *session;
+};
+
+static int count_devices(const struct device_census *c, const char *type) {
+  const struct master_session *s = ((const struct session_census *)c)->session;
+  int n = 0;
+  for (size_t i = 0; i < s->places.n; i++) n += !strcmp(s->places.at[i].spec.type, type);
+  return n;
+}
+
+/* A session with filters does not see all devices of its cluster. */
+static shoal_status find_collectives(struct compiling *k) {
+  struct session_census all = {{count_devices}, k->session};
+  bool sees_all = !k->session->config.said.filters.n;
+  return collective_survey(k->pruned, sees_all ? &all.head : NULL, &k->made->collectives);
+}
+
 /* Cuts the graph to the signature, and by task. */
 static shoal_status cut(struct compiling *k) {
   struct master_session *s = k->session;
@@ -279,7 +298,7 @@ static shoal_status cut(struct compiling *k) {
   k->made->n_nodes = k->pruned->nodes.n;
   TRY(rewrite(k));
   if (!(k->flags & COMPILE_PARTIAL)) graph_drop_joins(k->pruned); /* partial runs ask by name what a target needs */
-  TRY(collective_survey(k->pruned, &k->made->collectives));
+  TRY(find_collectives(k));
   bool *used = mem_zalloc(s->workers.n, sizeof *used);
   k->parts = mem_zalloc(s->workers.n, sizeof *k->parts);
   k->whole = survey(s, k->pruned, used) <= 1;

@@ -616,6 +616,17 @@ uint64_t peer_device_incarnation(struct peer *p, const char *device) {
   return found;
 }
 
+int peer_count_devices(struct peer *p, const char *type) {
+  int n = 0;
+  pthread_mutex_lock(&p->lock);
+  struct wire w = wire_from(p->status.at, p->status.n), has;
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
+    n += f.tag == GetStatusResponse_device_attributes && find_DeviceAttributes_device_type(wire_inside(&f), &has) &&
+         wire_left(&has) == strlen(type) && !memcmp(has.at, type, strlen(type));
+  pthread_mutex_unlock(&p->lock);
+  return n;
+}
+
 uint64_t peer_incarnation(struct peer *p) {
   pthread_mutex_lock(&p->lock);
   uint64_t found = first_incarnation(wire_from(p->status.at, p->status.n));

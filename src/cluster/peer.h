@@ -48,6 +48,8 @@ void peer_learn(struct peer *p, const void *status, size_t n);
  * cluster: in one that a client made tasks have other names than they were started with. */
 shoal_status peer_check_name(struct peer *p);
 uint64_t peer_device_incarnation(struct peer *p, const char *device);
+/* How many devices of a type it said it has. */
+int peer_count_devices(struct peer *p, const char *type);
 /* Of its first device: another one says that the task was started anew. */
 uint64_t peer_incarnation(struct peer *p);
 /* When it was learnt that it was started anew; 0: never. */

@@ -417,7 +417,7 @@ shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph 
   if (!err) err = survey(s, g, &meets);
   if (!err && meets) worker_graph_came(s->worker, g);
   struct collective_survey c = {.whole = true};
-  if (!err) err = collective_survey(g, &c);
+  if (!err) err = collective_survey(g, NULL, &c);
   wg->spans = !c.whole && cluster_spec_count(s->spec.jobs.n ? &s->spec : s->worker->spec) > 1;
   wg->meets = meets || wg->spans;
   if (!err) {
@@ -428,6 +428,7 @@ shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph 
                              o->as_is ? "all" : NULL);
     }
     err = plan_rewrite_step(own, plan_rewrites_off(o->as_is), NULL); /* the master has folded */
+    if (c.any) collective_order(own);
     if (!err) err = compile(s, own, wg);
     graph_free(own);
   }

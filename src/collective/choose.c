@@ -3,6 +3,7 @@
 #include "collective/choose.h"
 
 #include <float.h>
+#include <stdio.h>
 
 #include "base/mem.h"
 
@@ -84,4 +85,19 @@ void collective_choose(struct schedule_request *r, size_t element, const struct 
     best = seconds;
     r->algorithm = pairs[i];
   }
+}
+
+enum { HINT_CHEAPEST = 1, HINT_BFLOAT16, HINT_ALGORITHMS };
+
+int collective_hint(int algorithm, bool bfloat16) {
+  if (bfloat16) return HINT_BFLOAT16;
+  return algorithm < 0 ? HINT_CHEAPEST : HINT_ALGORITHMS + algorithm;
+}
+
+void collective_hint_print(int hint, char out[COLLECTIVE_HINT_NAME]) {
+  int algorithm = hint - HINT_ALGORITHMS;
+  if (hint == HINT_CHEAPEST) snprintf(out, COLLECTIVE_HINT_NAME, "auto");
+  else if (hint == HINT_BFLOAT16) snprintf(out, COLLECTIVE_HINT_NAME, "shoal:bf16");
+  else if (algorithm < 0 || algorithm >= ALGORITHMS) snprintf(out, COLLECTIVE_HINT_NAME, "%d", hint);
+  else snprintf(out, COLLECTIVE_HINT_NAME, "shoal:%s", collective_algorithm_names[algorithm]);
 }

@@ -16,4 +16,10 @@ double collective_estimate(enum collective_operation operation, enum collective_
  * its own. RING is never chosen; it is for groups with TensorFlow's processes, and for who asks for it. */
 void collective_choose(struct schedule_request *r, size_t element, const struct machine_cost *cost);
 
+/* How a member wants to communicate, in one number, which is the same on all members: its algorithm (-1: the cheapest),
+ * and whether messages are bfloat16. 0 is none of these. And what its communication_hint would be. */
+int collective_hint(int algorithm, bool bfloat16);
+enum { COLLECTIVE_HINT_NAME = 64 };
+void collective_hint_print(int hint, char out[COLLECTIVE_HINT_NAME]);
+
 #endif

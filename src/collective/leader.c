@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,9 @@
 #include "base/mem.h"
 #include "base/strmap.h"
 #include "base/vec.h"
+#include "collective/choose.h"
 #include "collective/group.h"
+#include "collective/orders.h"
 #include "collective/refusals.h"
 #include "proto/step_stats.wire.h"
 #include "proto/worker.wire.h"
@@ -36,6 +39,7 @@ struct roll_member {
   struct device_spec spec; /* of groups, as is what follows */
   int rank;                /* which it claims; -1: none */
   struct text attributes;
+  struct order_wait order; /* of instances: with the memory of what it holds back */
 };
 
 struct leader_table {
@@ -67,7 +71,9 @@ struct leader_roll {
   int dtype, source;
   int arithmetic; /* 0: who came first does not say */
   int64_t step;
+  int hint; /* 0: who came first does not say */
   struct shape shape;
+  struct order_place place;
 };
 
 struct leader {
@@ -75,6 +81,7 @@ struct leader {
   struct leader_table groups, instances; /* lock */
   size_t bytes;                          /* lock: of all rolls */
   struct refusals refusals;              /* lock */
+  struct orders orders;                  /* lock */
 };
 
 /* Who is to be told what, without the lock. */
@@ -104,21 +111,23 @@ void leader_answer_unref(struct leader_answer *a) {
   free(a);
 }
 
-static void member_free(struct roll_member *m) {
+static void member_free(struct leader *l, struct roll_member *m) {
+  orders_leave(&l->orders, &m->order);
+  free((int64_t *)m->order.holds.keys);
   free(m->device);
   text_release(&m->attributes);
   free(m);
 }
 
-static void free_members(struct leader_roll *r) {
-  for (size_t i = 0; i < r->members.n; i++) member_free(r->members.at[i]);
+static void free_members(struct leader *l, struct leader_roll *r) {
+  for (size_t i = 0; i < r->members.n; i++) member_free(l, r->members.at[i]);
   vec_release(&r->members);
   strmap_release(&r->by_device);
   r->by_device = (struct strmap){0};
 }
 
-static void roll_free(struct leader_roll *r) {
-  free_members(r);
+static void roll_free(struct leader *l, struct leader_roll *r) {
+  free_members(l, r);
   leader_answer_unref(r->answer);
   shoal_status_free(r->left);
   free(r->left_task);
@@ -127,16 +136,16 @@ static void roll_free(struct leader_roll *r) {
   free(r);
 }
 
-static void table_release(struct leader_table *t) {
+static void table_release(struct leader *l, struct leader_table *t) {
   void *r;
-  for (size_t i = 0; strmap_next(&t->rolls, &i, NULL, &r);) roll_free(r);
+  for (size_t i = 0; strmap_next(&t->rolls, &i, NULL, &r);) roll_free(l, r);
   strmap_release(&t->rolls);
   strmap_release(&t->askers);
 }
 
 void leader_free(struct leader *l) {
-  table_release(&l->groups);
-  table_release(&l->instances);
+  table_release(l, &l->groups);
+  table_release(l, &l->instances);
   refusals_release(&l->refusals);
   pthread_mutex_destroy(&l->lock);
   free(l);
@@ -181,7 +190,7 @@ static struct leader_wait *roll_drop(struct leader *l, struct leader_roll *r) {
   l->bytes -= r->bytes;
   count(r->table, r->asker, -1);
   strmap_remove(&r->table->rolls, r->name);
-  roll_free(r);
+  roll_free(l, r);
   return waiting;
 }
 
@@ -295,15 +304,17 @@ static shoal_status add_member(struct leader *l, struct leader_roll *r, const ch
   return NULL;
 }
 
+static size_t holds_bytes(const struct roll_member *m) { return (size_t)m->order.holds.n * sizeof(int64_t); }
+
 static void remove_member(struct leader *l, struct leader_roll *r, struct roll_member *m) {
-  size_t bytes = member_bytes(m->device) + m->attributes.n;
+  size_t bytes = member_bytes(m->device) + m->attributes.n + holds_bytes(m);
   l->bytes -= bytes;
   r->bytes -= bytes;
   struct roll_member *last = vec_pop(&r->members);
   r->members.at[m->at] = last; /* perhaps itself, behind the end */
   last->at = m->at;
   strmap_remove(&r->by_device, m->device);
-  member_free(m);
+  member_free(l, m);
 }
 
 static void wait_in(struct leader_roll *r, struct leader_wait *w, struct roll_member *m) {
@@ -328,6 +339,15 @@ bool leader_leave(struct leader *l, struct leader_wait *w, struct text *why) {
   return r != NULL;
 }
 
+static struct leader_wait *joined(struct leader_wait *list, struct leader_wait *more) {
+  for (struct leader_wait *next; more; more = next) {
+    next = more->next;
+    more->next = list;
+    list = more;
+  }
+  return list;
+}
+
 /* With the lock held: instances of a group, complete or not, go; who waits in them is added to the list. */
 static void drop_instances(struct leader *l, const struct leader_roll *group, bool complete,
                            struct leader_wait **waiting) {
@@ -339,13 +359,7 @@ static void drop_instances(struct leader *l, const struct leader_roll *group, bo
     struct leader_roll *r = value;
     if (!r->complete == !complete && str_starts(r->name, prefix)) vec_push(&dropped, r);
   }
-  for (size_t i = 0; i < dropped.n; i++) {
-    for (struct leader_wait *w = roll_drop(l, dropped.at[i]), *next; w; w = next) {
-      next = w->next;
-      w->next = *waiting;
-      *waiting = w;
-    }
-  }
+  for (size_t i = 0; i < dropped.n; i++) *waiting = joined(*waiting, roll_drop(l, dropped.at[i]));
   vec_release(&dropped);
 }
 
@@ -575,7 +589,14 @@ static shoal_status check_instance(const struct leader_roll *r, const struct ins
   if (r->arithmetic && q->arithmetic && r->arithmetic != q->arithmetic)
     return INVALID("Collective instance %d expected %s but got %s from %s", q->key,
                    collective_arithmetic_name(r->arithmetic), collective_arithmetic_name(q->arithmetic), q->device);
-  /* Steps may differ in it, if all members do. */
+  /* Steps may differ in these, if all members do. */
+  if (!r->complete && r->hint && q->hint && r->hint != q->hint) {
+    char wanted[COLLECTIVE_HINT_NAME], got[COLLECTIVE_HINT_NAME];
+    collective_hint_print(r->hint, wanted);
+    collective_hint_print(q->hint, got);
+    return INVALID("Collective instance %d of group %d expected communication_hint \"%s\" but got \"%s\" from %s",
+                   q->key, q->group_key, wanted, got, q->device);
+  }
   if (!r->complete && !shape_equal(&r->shape, &q->shape))
     return INVALID(
         "Shape mismatch in the collective instance %d. Op at device %s expected shape %s but another member in the "
@@ -659,6 +680,9 @@ static shoal_status find_roll(struct leader *l, const struct instance_question *
     r->arithmetic = q->arithmetic;
     r->shape = q->shape;
     r->step = q->step;
+    r->hint = q->hint;
+    r->place.key = orders_key(q->group_key, q->key);
+    r->place.step = q->step;
   }
   *out = r;
   return NULL;
@@ -667,8 +691,40 @@ static shoal_status find_roll(struct leader *l, const struct instance_question *
 static struct leader_wait *instance_complete(struct leader *l, struct leader_roll *r) {
   l->bytes -= r->bytes;
   r->bytes = 0;
-  free_members(r);
+  free_members(l, r);
   return roll_complete(l, r);
+}
+
+/* With the lock held: what a member says that it holds back, once; it closes a circle of members that wait for each
+ * other, or not. */
+static shoal_status hold_back(struct leader *l, struct leader_roll *r, struct roll_member *m,
+                              const struct instance_question *q, bool *circle) {
+  *circle = false;
+  if (m->order.place || m->order.holds.keys || !q->holds.n || !q->step) return NULL;
+  size_t n = (size_t)q->holds.n * sizeof *q->holds.keys;
+  TRY(take_bytes(l, r, n));
+  int64_t *keys = mem_alloc(n);
+  memcpy(keys, q->holds.keys, n);
+  m->order.device = m->device;
+  m->order.holds = (struct held_back){keys, q->holds.n};
+  *circle = orders_wait(&l->orders, &r->place, &m->order);
+  return NULL;
+}
+
+/* With the lock held: all who wait in the instances of a circle, that of m among them, are told. */
+static shoal_status break_circle(struct leader *l, const struct roll_member *m, const struct instance_question *q,
+                                 struct leader_outcome *o) {
+  VEC(struct leader_roll *) rolls = {0};
+  shoal_status s = orders_circle(&m->order);
+  const struct order_wait *e = &m->order;
+  do {
+    vec_push(&rolls, (struct leader_roll *)((char *)e->place - offsetof(struct leader_roll, place)));
+    e = e->held_by;
+  } while (e != &m->order);
+  for (size_t i = 0; i < rolls.n; i++)
+    o->others = joined(o->others, roll_refuse(l, rolls.at[i], q->device, q->asker, rolls.at[i]->size, s));
+  vec_release(&rolls);
+  return s;
 }
 
 static shoal_status join_instance(struct leader *l, const struct instance_question *q, struct leader_wait *w,
@@ -687,10 +743,14 @@ static shoal_status join_instance(struct leader *l, const struct instance_questi
   TRY(s);
   if (q->is_source) r->source = rank;
   *source = r->source;
-  bool waits = (int)r->members.n < r->size;
+  bool waits = (int)r->members.n < r->size, circle = false;
   if (waits && !group->left) {
-    wait_in(r, w, m);
-    return NULL;
+    s = hold_back(l, r, m, q, &circle);
+    if (circle) return break_circle(l, m, q, o);
+    if (!s) wait_in(r, w, m);
+    else if (!m->waits) remove_member(l, r, m);
+    if (!r->members.n) roll_drop(l, r);
+    return s;
   }
   s = waits ? status_copy(group->left) : check_sources(r, q->key);
   o->others = s ? roll_drop(l, r) : instance_complete(l, r);
@@ -779,6 +839,7 @@ static struct leader_gap gap_of(const struct leader *l, struct leader_roll *r) {
   if (g.say) r->say = now + (now - r->began);
   if (g.is_group) {
     g.what = mem_printf("collective group %s", r->name);
+    g.type = mem_strdup(r->device_type);
     count_tasks(r, &g);
   } else {
     const char *key = strchr(r->name, ':');
@@ -811,6 +872,7 @@ void leader_gaps_release(struct leader_gaps *gaps) {
     strmap_release(&g->tasks);
     free(g->name);
     free(g->what);
+    free(g->type);
   }
   vec_release(gaps);
 }

@@ -2,11 +2,12 @@
  *
  * A member asks twice, once for each group and once for each of its instances, and keeps the answers; both come when
  * the last member has asked. TensorFlow's leader answers the second at once, so that whoever differs from the others
- * (in the op, the type, the shape) is told alone, and the others wait for ever: here all are told, and what does not
- * fit is forgotten, so that the same keys can be used again. Members that come to an instance in steps of different
- * numbers would wait for each other's messages for ever: of two such the one that was there first is told, unless the
- * other is a little behind it. Who asks again is answered from what is known: members
- * that have lost an answer with a step that failed, or were restarted, find their group.
+ * (in the op, the type, the shape, the way to communicate) is told alone, and the others wait for ever: here all are
+ * told, and what does not fit is forgotten, so that the same keys can be used again. Members that come to an instance
+ * in steps of different numbers would wait for each other's messages for ever: of two such the one that was there first
+ * is told, unless the other is a little behind it. Members that call instances in other orders, and say so, are told
+ * when it is sure that they wait for each other (orders.h). Who asks again is answered from what is known: members that
+ * have lost an answer with a step that failed, or were restarted, find their group.
  *
  * Strangers choose keys, sizes and names. Both tables are bounded, and so is what they hold in bytes: where one
  * is full the oldest of whoever has begun the most makes room, those that are complete before others. What a member may
@@ -42,10 +43,12 @@ struct instance_question {
   int group_key, group_size, key;
   enum collective_kind kind;
   int dtype;
-  int arithmetic;     /* its code (arithmetic.h); 0: it does not say */
-  struct shape shape; /* of the result */
-  bool is_source;     /* of a broadcast */
-  int64_t step;       /* in which it comes there; 0: it does not say, or that is its own */
+  int arithmetic;         /* its code (arithmetic.h); 0: it does not say */
+  struct shape shape;     /* of the result */
+  bool is_source;         /* of a broadcast */
+  int64_t step;           /* in which it comes there; 0: it does not say, or that is its own */
+  int hint;               /* how it wants to communicate (choose.h); 0: it does not say */
+  struct held_back holds; /* what its device comes to in that step after it */
   const char *device;
 };
 
@@ -91,6 +94,7 @@ struct leader_gap {
   char *what; /* for people */
   int64_t began;
   int size, came;
+  char *type;          /* of a group: of its devices */
   bool say;            /* it is time to tell people of it (again) */
   struct strmap tasks; /* of a group: those whose members came, and how many of each, as a pointer */
   VEC(struct leader_absent {

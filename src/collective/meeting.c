@@ -9,12 +9,14 @@
 #include "collective/meeting.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/block.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/vec.h"
 #include "collective/exchange.h"
 
 enum { LISTS = 64 };
@@ -28,6 +30,7 @@ struct group {
 struct meeting_instance {
   struct meeting_instance *next;
   struct group *group;
+  struct order_place place;
   int key, n;
   uint64_t frame, iter;
   struct collective_member *members[]; /* [group size], n of them so far, in order of rank */
@@ -37,6 +40,7 @@ struct meeting {
   pthread_mutex_t lock;
   struct group *groups;                      /* lock */
   struct meeting_instance *instances[LISTS]; /* lock: those not complete */
+  struct orders orders;                      /* lock */
 };
 
 struct meeting *meeting_new(void) {
@@ -81,6 +85,7 @@ static bool take_out(struct collective_member *m) {
   int i = 0;
   while (at->members[i] != m) i++;
   memmove(&at->members[i], &at->members[i + 1], (size_t)(--at->n - i) * sizeof *at->members);
+  orders_leave(&m->meeting->orders, &m->order);
   if (!at->n) {
     unlink_instance(m->meeting, at);
     block_free(at);
@@ -138,8 +143,12 @@ static struct meeting_instance *find_instance(struct meeting *m, struct group *g
     at = at->next;
   if (at) return at;
   at = block_alloc(sizeof *at + (size_t)g->size * sizeof *at->members);
-  *at =
-      (struct meeting_instance){.next = *list, .group = g, .key = c->instance_key, .frame = c->frame, .iter = c->iter};
+  *at = (struct meeting_instance){.next = *list,
+                                  .group = g,
+                                  .place = {.key = orders_key(g->key, c->instance_key), .step = c->step},
+                                  .key = c->instance_key,
+                                  .frame = c->frame,
+                                  .iter = c->iter};
   return *list = at;
 }
 
@@ -205,7 +214,36 @@ static void conclude(struct meeting_instance *at, shoal_status s) {
   block_free(at);
 }
 
-/* With the lock held. *ended: an instance that is complete, or that the newcomer does not fit (and is in). */
+/* With the lock held: its members' waits are decided, and it is put before others that are to be concluded. */
+static void decide(struct meeting *m, struct meeting_instance *at, struct meeting_instance **ended) {
+  unlink_instance(m, at);
+  for (int i = 0; i < at->n; i++) {
+    at->members[i]->instance = NULL;
+    orders_leave(&m->orders, &at->members[i]->order);
+  }
+  at->next = *ended;
+  *ended = at;
+}
+
+/* With the lock held: are there members now that wait for each other (orders.h)? The instances where they do are
+ * decided. */
+static shoal_status check_order(struct meeting *m, struct collective_member *c, struct meeting_instance **ended) {
+  c->order = (struct order_wait){.device = c->device->name, .holds = c->holds};
+  if (!orders_wait(&m->orders, &c->instance->place, &c->order)) return NULL;
+  VEC(struct meeting_instance *) circle = {0};
+  shoal_status s = orders_circle(&c->order);
+  struct order_wait *e = &c->order;
+  do {
+    vec_push(&circle, (struct meeting_instance *)((char *)e->place - offsetof(struct meeting_instance, place)));
+    e = e->held_by;
+  } while (e != &c->order);
+  for (size_t i = 0; i < circle.n; i++) decide(m, circle.at[i], ended);
+  vec_release(&circle);
+  return s;
+}
+
+/* With the lock held. *ended: an instance that is complete, or that the newcomer does not fit (and is in); or several,
+ * whose members wait for each other. */
 static shoal_status admit(struct meeting *m, struct collective_member *c, struct meeting_instance **ended) {
   struct group *g;
   TRY(find_group(m, c, &g));
@@ -217,11 +255,9 @@ static shoal_status admit(struct meeting *m, struct collective_member *c, struct
   insert_by_rank(at, c);
   if (!s && waits) {
     if (c->timeout_s > 0) alarm_set(&c->alarm, clock_ns() + (int64_t)(MIN(c->timeout_s, 1e9) * 1e9), on_time_out, c);
-    return NULL;
+    return check_order(m, c, ended);
   }
-  unlink_instance(m, at);
-  for (int i = 0; i < at->n; i++) at->members[i]->instance = NULL;
-  *ended = at;
+  decide(m, at, ended);
   return s;
 }
 
@@ -240,6 +276,11 @@ void meeting_join(struct meeting *m, struct collective_member *c) {
   pthread_mutex_lock(&m->lock);
   s = admit(m, c, &ended);
   pthread_mutex_unlock(&m->lock);
-  if (ended) conclude(ended, s);
+  bool waits = !ended;
+  for (struct meeting_instance *next; ended; ended = next) {
+    next = ended->next;
+    conclude(ended, s ? status_copy(s) : NULL);
+  }
+  if (!waits) shoal_status_free(s);
   else if (s) c->done(c, status_prefix(s, "Collective ops is aborted by: "), NULL);
 }

@@ -17,6 +17,7 @@
 #include "base/alarm.h"
 #include "base/cancel.h"
 #include "collective/arithmetic.h"
+#include "collective/orders.h"
 #include "device/device.h"
 #include "tensor/tensor.h"
 
@@ -37,13 +38,15 @@ struct collective_member {
   enum collective_kind kind;
   int group_size, group_key, instance_key;
   int rank; /* which it claims; -1: by the name of its device */
+  int64_t step;
   uint64_t frame, iter;
   shoal_dtype dtype;
-  struct shape shape; /* of the result */
-  bool is_source;     /* of a broadcast */
-  int algorithm;      /* schedule.h; -1: the cheapest. Used among Shoal's tasks */
-  shoal_dtype wire;   /* BFLOAT16: of float32 messages are of that (parcels.h); 0: as values are */
-  double timeout_s;   /* 0: none */
+  struct shape shape;     /* of the result */
+  bool is_source;         /* of a broadcast */
+  int algorithm;          /* schedule.h; -1: the cheapest. Used among Shoal's tasks */
+  shoal_dtype wire;       /* BFLOAT16: of float32 messages are of that (parcels.h); 0: as values are */
+  double timeout_s;       /* 0: none */
+  struct held_back holds; /* what its device comes to after it, as far as that is known; the node's */
   const struct collective_arithmetic *arithmetic;
   const struct tensor *in; /* NULL for those who receive a broadcast */
   struct cancel *cancel;
@@ -57,6 +60,12 @@ struct collective_member {
   struct meeting_instance *instance; /* meeting's lock: NULL once it is decided how the wait ends */
   struct cancel_hook hook;
   struct alarm alarm;
+  struct order_wait order; /* meeting's lock */
+
+  struct { /* under_way.h's own */
+    struct collective_member *prev, *next;
+    bool way; /* it has entered */
+  } under;
 };
 
 struct meeting *meeting_new(void);

@@ -4,9 +4,11 @@
 #define COLLECTIVE_SITE_H
 
 #include "collective/meeting.h"
+#include "collective/under_way.h"
 
 struct step;
 struct collective_site {
+  struct under_way under_way; /* of its session; ops enter their members */
   /* The member's own fields of the meeting are not used. May call done before it returns. */
   void (*join)(struct collective_site *s, struct step *step, struct collective_member *m);
 };

@@ -267,6 +267,94 @@ def what_does_not_fit(cluster):
         good(s)
 
 
+def alone(task):
+    """The configuration of a client that is one task's."""
+    return tf.ConfigProto(device_filters=[f"/job:worker/task:{task}"])
+
+
+def told_to_all(cluster, ranks, build, text, error=tf.errors.InvalidArgumentError):
+    """What a client of each task, at a time, fails with has the text in it; those who heard of it by a step that has failed
+    elsewhere have it with the task."""
+    said = {}
+
+    def client(task):
+        with tf.Graph().as_default(), tf.Session(cluster.target("worker", task), config=alone(task)) as s:
+            try:
+                said[task] = s.run(build(task))
+            except tf.errors.OpError as e:
+                said[task] = e
+    threads = [threading.Thread(target=client, args=(t,)) for t in ranks]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for task, e in said.items():
+        assert isinstance(e, (error, tf.errors.AbortedError)) and text in e.message, (task, getattr(e, "message", e))
+    assert any(isinstance(e, error) for e in said.values()), said
+
+
+def one_after_the_other(task, instances, cpu=0, **how):
+    """Sums, each after the one before."""
+    last = []
+    for i in instances:
+        with tf.control_dependencies(last):
+            last = [member("reduce", [1.0], task, cpu, instance=i, **how)]
+    return last[0]
+
+
+def what_would_never_end():
+    """What TensorFlow's members wait for without end, and ours without need until the time is up: groups larger than their
+    cluster, two members on one device, other algorithms, other orders. All are told, and the group works again. What nothing
+    orders may come in any order."""
+    with Cluster(flags=[f"--cpu_devices={DEVICES}", "--collective_timeout=40"], worker=["shoal"] * 3) as c:
+        group = iter(range(800, 900))
+        for v2 in (False, True):
+            with tf.Graph().as_default(), tf.Session(c.target("worker", 1)) as s:
+                def bad(made, text):
+                    fails(lambda: s.run(made), tf.errors.InvalidArgumentError, text)
+
+                def good(group, size=2, tasks=(0, 1)):
+                    for instance in (1, 2):
+                        check(s.run([member("reduce", [1.0], t, group=group, size=size, instance=instance, v2=v2) for t in tasks]), [[size]] * size)
+                g = next(group)
+                bad([member("reduce", [1.0], t, group=g, size=10, v2=v2) for t in range(3)],
+                    f"is joining a group with size 10 (group_key={g}), which can never be whole: its cluster has 9 devices of type CPU")
+                good(g)
+                for others in ([], [1]):
+                    g = next(group)
+                    bad([member("reduce", [1.0], t, group=g, v2=v2) for t in [0, 0] + others], f"both take part in instance 1 of group {g} on device")
+                    good(g)
+                g = next(group)
+                bad([member("reduce", [1.0], t, group=g, size=3, v2=v2, communication_hint=h) for t, h in enumerate(("auto", "shoal:direct", "auto"))],
+                    f"Collective instance 1 of group {g} expected communication_hint ")
+                good(g, 3, range(3))
+                g = next(group)
+                bad([one_after_the_other(t, (1, 2) if t else (2, 1), group=g, v2=v2) for t in (0, 1)],
+                    "Collectives are called in other orders by their members, which wait for each other in step ")
+                good(g)
+                g = next(group)
+                bad([one_after_the_other(t, [(3, 1), (1, 2), (2, 3)][t], group=g, size=3, v2=v2) for t in range(3)], "called in other orders")
+                good(g, 3, range(3))
+                for task in (0, 1):  # of one task's devices
+                    g = next(group)
+                    bad([one_after_the_other(task, (1, 2) if cpu else (2, 1), cpu, group=g, v2=v2) for cpu in (0, 1)], "called in other orders")
+                    check(s.run([one_after_the_other(task, (1, 2), cpu, group=g, v2=v2) for cpu in (0, 1)]), [[2.0]] * 2)
+                g = next(group)
+                for _ in range(3):  # in any order
+                    made = [member("reduce", [1.0], t, group=g, instance=i, v2=v2) for t in (0, 1) for i in (range(1, 9) if t else range(8, 0, -1))]
+                    assert all(list(x) == [2.0] for x in s.run(made))
+                check(s.run([one_after_the_other(t, range(10, 20), group=g, v2=v2) for t in (0, 1)]), [[2.0]] * 2)
+            at = dict(group=next(group), v2=v2)
+            told_to_all(c, (0, 1), lambda t: one_after_the_other(t, (1, 2) if t else (2, 1), **at), "called in other orders")
+            told_to_all(c, (0, 1), lambda t: member("reduce", [1.0], t, communication_hint="shoal:tree" if t else "shoal:ring", **at), "expected communication_hint ")
+            told_to_all(c, (0, 1), lambda t: [member("reduce", [1.0], t, **at) for _ in range(2 - t)], "both take part in instance 1")
+            if not v2:
+                continue
+            large = next(group)  # clients that see their own task alone: the leader asks all of them, after a while
+            told_to_all(c, (0, 1), lambda t: member("reduce", [1.0], t, group=large, v2=v2, size=10), "can never be whole: its cluster has 9 devices of type CPU")
+            clients(c, [(0, 0), (1, 0)], v2)
+
+
 def waits_end(cluster):
     with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
         made = [member("reduce", [1.0 + d], 0, d, True, DEVICES, group=20) for d in range(DEVICES)]
@@ -630,7 +718,7 @@ if __name__ == "__main__":
         code = report([(f.__name__.replace("_", " "), lambda f=f: f(c))
                        for f in (within_a_task, across_tasks, a_client_of_each_task, exchanges, communicators, large, odd_sizes, what_does_not_fit, waits_end,
                                  roles_change, only_messages_are_taken, sequences, a_member_is_lost)] +
-                      [(f.__name__.replace("_", " "), f) for f in (a_member_is_gone_before_it_comes, a_member_is_stopped, a_member_is_stopped_amid_messages, three_tasks, in_shared_memory, many_together,
+                      [(f.__name__.replace("_", " "), f) for f in (what_would_never_end, a_member_is_gone_before_it_comes, a_member_is_stopped, a_member_is_stopped_amid_messages, three_tasks, in_shared_memory, many_together,
                                                                   shapes_that_change, messages_of_bfloat16, steps_of_one,
                                                                   more_groups_than_there_is_memory_for,
                                                                   without_the_fast_path, another_leads, a_session_names_its_leader,

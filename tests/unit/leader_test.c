@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "collective/choose.h"
 #include "collective/group.h"
 #include "collective/leader.h"
 #include "proto/step_stats.wire.h"
@@ -280,6 +281,101 @@ static void members_are_in_one_step(void **state) {
   leader_free(l);
 }
 
+/* Members that want to communicate in other ways are told, all of them, and the instance is as new; who does not say
+ * how is no reason. Later steps may have another way, if all have. */
+static void hints_are_the_same(void **state) {
+  struct leader *l = leader_new();
+  struct asked a, b;
+  for (int task = 0; task < 2; task++) join(l, task ? &b : &a, 1, 2, task, 1);
+  forget(&a);
+  forget(&b);
+  const int cheapest = collective_hint(-1, false), ring = collective_hint(ALGORITHM_RING, false);
+  struct instance_question q[2] = {question(0, true), question(1, false)};
+  q[0].hint = cheapest;
+  q[1].hint = ring;
+  for (int i = 0; i < 2; i++) ask(l, i ? &b : &a, q[i]);
+  static const char said[] =
+      "instance 5 of group 1 expected communication_hint \"auto\" but got \"shoal:ring\" from "
+      "/job:worker/replica:0/task:1";
+  ASSERT_FAILS(a.status, SHOAL_INVALID_ARGUMENT, said);
+  ASSERT_FAILS(b.status, SHOAL_INVALID_ARGUMENT, said);
+  q[1].hint = 0;
+  for (int i = 0; i < 2; i++) ask(l, i ? &b : &a, q[i]);
+  assert_true(a.answered && b.answered && !a.status && !b.status);
+  q[1].hint = collective_hint(ALGORITHM_DIRECT, true);
+  ask(l, &b, q[1]);
+  assert_true(b.answered && !b.status);
+  leader_free(l);
+}
+
+static struct instance_question ordered(int task, int key, const struct held_back *holds) {
+  struct instance_question q = question(task, false);
+  q.group_size = 3;
+  q.kind = COLLECTIVE_REDUCE;
+  q.key = key;
+  q.step = 7;
+  if (holds) q.holds = *holds;
+  return q;
+}
+
+/* Three that each wait for what another comes to later are told by the last of them; where one holds nothing back, is
+ * in another step, or has left, nothing is said, and all can meet. */
+static void orders_that_never_end_are_told(void **state) {
+  struct leader *l = leader_new();
+  struct asked a[3];
+  for (int task = 0; task < 3; task++) join(l, &a[task], 1, 3, task, 1);
+  for (int task = 0; task < 3; task++) forget(&a[task]);
+  int64_t keys[4];
+  struct held_back holds[3]; /* task i waits in 11 + i and comes to 11 + (i + 1) % 3 after it */
+  for (int i = 0; i < 3; i++) {
+    keys[i] = orders_key(1, 11 + (i + 1) % 3);
+    holds[i] = (struct held_back){&keys[i], 1};
+  }
+  for (int turn = 0; turn < 2; turn++) {
+    for (int task = 0; task < 2; task++) {
+      ask(l, &a[task], ordered(task, 11 + task, &holds[task]));
+      assert_false(a[task].answered);
+    }
+    ask(l, &a[2], ordered(2, 13, &holds[2]));
+    for (int task = 0; task < 3; task++) {
+      char said[256];
+      int next = (task + 1) % 3;
+      snprintf(said, sizeof said,
+               "%s waits in instance %d of collective group 1 for %s, which comes there only after "
+               "instance %d of collective group 1",
+               device_of(next, 0), 11 + next, device_of(task, 0), 11 + task);
+      assert_true(a[task].answered);
+      assert_non_null(strstr(shoal_status_message(a[task].status), "in other orders by their members"));
+      ASSERT_FAILS(a[task].status, SHOAL_INVALID_ARGUMENT, said);
+    }
+  }
+  for (int way = 0; way < 3; way++) {
+    struct instance_question q[3];
+    for (int task = 0; task < 3; task++)
+      q[task] = ordered(task, 11 + task, way == 0 && task == 1 ? NULL : &holds[task]);
+    if (way == 1) q[1].step = 8;
+    ask(l, &a[0], q[0]);
+    ask(l, &a[1], q[1]);
+    if (way == 2) {
+      struct text why = {0};
+      assert_true(leader_leave(l, &a[1].wait, &why));
+      text_release(&why);
+    }
+    ask(l, &a[2], q[2]);
+    for (int task = 0; task < 3; task++) {
+      if (way == 2 && task == 1) continue;
+      assert_false(a[task].answered);
+      assert_true(leader_leave(l, &a[task].wait, NULL));
+    }
+  }
+  keys[3] = orders_key(1, 9); /* what is held back, and what one waits in oneself, is no circle */
+  for (int task = 0; task < 3; task++) ask(l, &a[task], ordered(task, 8, &(struct held_back){&keys[3], 1}));
+  for (int task = 0; task < 3; task++) assert_true(a[task].answered && !a[task].status);
+  for (int task = 0; task < 3; task++) ask(l, &a[task], ordered(task, 9, NULL));
+  for (int task = 0; task < 3; task++) assert_true(a[task].answered && !a[task].status);
+  leader_free(l);
+}
+
 /* What waits is found, with who has not come as far as that is known, and can be lost; who was started anew and joins
  * again ends the waits for the one before. */
 static void who_is_missed_is_found(void **state) {
@@ -506,6 +602,7 @@ RUN_TESTS(cmocka_unit_test(all_are_told_in_order_of_rank), cmocka_unit_test(who_
           cmocka_unit_test(what_does_not_fit_is_told_to_all), cmocka_unit_test(instances),
           cmocka_unit_test(who_waits_is_told_that_the_group_is_another),
           cmocka_unit_test(who_waits_for_one_that_is_gone_is_told), cmocka_unit_test(members_are_in_one_step),
+          cmocka_unit_test(hints_are_the_same), cmocka_unit_test(orders_that_never_end_are_told),
           cmocka_unit_test(who_is_missed_is_found), cmocka_unit_test(who_comes_late_is_told),
           cmocka_unit_test(broadcasts_have_one_source), cmocka_unit_test(who_leaves_is_not_waited_for),
           cmocka_unit_test(there_is_a_bound), cmocka_unit_test(a_source_does_not_receive),

@@ -43,6 +43,7 @@ struct collective_state {
   shoal_dtype wire;                        /* of messages; 0: the values' own */
   struct shape shape;                      /* V1 broadcasts: as declared */
   float timeout_s;
+  struct held_back holds;
   struct collective_loops arithmetic;
 };
 
@@ -81,6 +82,17 @@ static shoal_status read_hint(const struct shoal_node *n, struct collective_stat
   return st->algorithm >= 0 ? NULL : INVALID("communication_hint \"%s\": there is no such algorithm", hint);
 }
 
+/* What the cluster has found that it holds back. */
+static void read_order(const struct shoal_node *n, struct collective_state *st) {
+  const struct attr *a = node_attr(n, HOLDS_BACK_ATTR);
+  if (!a || a->kind != ATTR_LIST || a->of != ATTR_INT) return;
+  int64_t *keys = mem_zalloc(a->list.n + 1, sizeof *keys);
+  for (size_t i = 0; i < a->list.n; i++) keys[i] = a->list.at[i].i;
+  st->holds = (struct held_back){keys, (int)a->list.n};
+}
+
+static void release(void *state) { free((int64_t *)((struct collective_state *)state)->holds.keys); }
+
 static shoal_status init(struct kernel_init *ki, void *state) {
   struct collective_state *st = state;
   const char *op = ki->node->op->name;
@@ -89,6 +101,7 @@ static shoal_status init(struct kernel_init *ki, void *state) {
   st->receives = strstr(op, "Recv");
   st->kind = kind_of(op);
   TRY(read_hint(ki->node, st));
+  read_order(ki->node, st);
   TRY(node_get_float(ki->node, "timeout_seconds", &st->timeout_s));
   if (st->kind == COLLECTIVE_REDUCE || st->kind == COLLECTIVE_REDUCE_SCATTER)
     TRY(read_arithmetic(&st->arithmetic, ki->node));
@@ -151,6 +164,7 @@ static shoal_status make(struct collective_member *m, struct tensor *out) {
 
 static void done(struct collective_member *m, shoal_status s, struct tensor *result) {
   struct kernel_ctx *ctx = ctx_of(m);
+  if (ctx->step->site) under_way_leave(&ctx->step->site->under_way, m);
   if (!s) ctx_set(ctx, 0, result);
   block_free(m);
   ctx_done(ctx, s);
@@ -206,6 +220,7 @@ static shoal_status fill(struct kernel_ctx *ctx, struct collective_member *m) {
                                   .group_key = st->group_key,
                                   .instance_key = st->instance_key,
                                   .rank = -1,
+                                  .step = ctx->step->id,
                                   .frame = ctx->frame,
                                   .iter = ctx->iter,
                                   .dtype = ctx_out_type(ctx, 0),
@@ -213,6 +228,7 @@ static shoal_status fill(struct kernel_ctx *ctx, struct collective_member *m) {
                                   .algorithm = st->algorithm,
                                   .wire = st->wire,
                                   .timeout_s = st->timeout_s,
+                                  .holds = st->holds,
                                   .arithmetic = &st->arithmetic.head,
                                   .in = st->receives ? NULL : ctx_in(ctx, 0),
                                   .cancel = ctx->step->cancel,
@@ -266,6 +282,7 @@ static void start(struct kernel_ctx *ctx) {
   struct collective_try *a = block_alloc(sizeof *a);
   shoal_status s = fill(ctx, &a->member);
   a->ctx = ctx;
+  if (!s && ctx->step->site) s = under_way_enter(&ctx->step->site->under_way, &a->member);
   if (s) done(&a->member, s, NULL);
   else collective_meet(ctx->step, &a->member);
 }
@@ -278,6 +295,7 @@ enum { KEYS_IN_HOST = ~1 };
                                             .flags = KERNEL_ANYWHERE,                      \
                                             .state_size = sizeof(struct collective_state), \
                                             .init = init,                                  \
+                                            .release = release,                            \
                                             .start = start,                                \
                                             .host_in = (uint32_t)(in_host)},               \
                                            {0}}

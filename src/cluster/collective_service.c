@@ -273,7 +273,7 @@ void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
   } else {
     i.kind = (enum collective_kind)kind;
     i.device = device;
-    i.holds = (struct held_back){holds.at, (int)holds.n};
+    i.holds = (struct order_held){holds.at, (int)holds.n};
     struct question *q = question_new(w, c, "instance", i.key, instance_told);
     watch(q, w);
     leader_ask_instance(q->tables, &i, &q->wait);

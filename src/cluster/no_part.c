@@ -41,9 +41,8 @@ void no_part_set(struct no_part *n, shoal_status why) {
 
 void no_part_wait(struct no_part *n, size_t others, const char *task) {
   int64_t end = deadline_after_ms(STAY_MS);
+  LOGW("%s: staying until the other tasks have heard that it takes no part: there are %zu", task, others);
   pthread_mutex_lock(&n->lock);
-  if (n->told.n < others)
-    LOGW("%s: staying until the other tasks have heard that it takes no part: %zu have not", task, others - n->told.n);
   while (n->told.n < others && !stop_told() && clock_ns() < end)
     cond_wait_until(&n->heard, &n->lock, MIN(end, deadline_after_ms(LOOK_MS)));
   /* The answer is on its way to the last. */

@@ -706,7 +706,7 @@ static shoal_status hold_back(struct leader *l, struct leader_roll *r, struct ro
   int64_t *keys = mem_alloc(n);
   memcpy(keys, q->holds.keys, n);
   m->order.device = m->device;
-  m->order.holds = (struct held_back){keys, q->holds.n};
+  m->order.holds = (struct order_held){keys, q->holds.n};
   *circle = orders_wait(&l->orders, &r->place, &m->order);
   return NULL;
 }

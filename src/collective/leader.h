@@ -43,12 +43,12 @@ struct instance_question {
   int group_key, group_size, key;
   enum collective_kind kind;
   int dtype;
-  int arithmetic;         /* its code (arithmetic.h); 0: it does not say */
-  struct shape shape;     /* of the result */
-  bool is_source;         /* of a broadcast */
-  int64_t step;           /* in which it comes there; 0: it does not say, or that is its own */
-  int hint;               /* how it wants to communicate (choose.h); 0: it does not say */
-  struct held_back holds; /* what its device comes to in that step after it */
+  int arithmetic;          /* its code (arithmetic.h); 0: it does not say */
+  struct shape shape;      /* of the result */
+  bool is_source;          /* of a broadcast */
+  int64_t step;            /* in which it comes there; 0: it does not say, or that is its own */
+  int hint;                /* how it wants to communicate (choose.h); 0: it does not say */
+  struct order_held holds; /* what its device comes to in that step after it */
   const char *device;
 };
 

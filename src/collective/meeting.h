@@ -41,12 +41,12 @@ struct collective_member {
   int64_t step;
   uint64_t frame, iter;
   shoal_dtype dtype;
-  struct shape shape;     /* of the result */
-  bool is_source;         /* of a broadcast */
-  int algorithm;          /* schedule.h; -1: the cheapest. Used among Shoal's tasks */
-  shoal_dtype wire;       /* BFLOAT16: of float32 messages are of that (parcels.h); 0: as values are */
-  double timeout_s;       /* 0: none */
-  struct held_back holds; /* what its device comes to after it, as far as that is known; the node's */
+  struct shape shape;      /* of the result */
+  bool is_source;          /* of a broadcast */
+  int algorithm;           /* schedule.h; -1: the cheapest. Used among Shoal's tasks */
+  shoal_dtype wire;        /* BFLOAT16: of float32 messages are of that (parcels.h); 0: as values are */
+  double timeout_s;        /* 0: none */
+  struct order_held holds; /* what its device comes to after it, as far as that is known; the node's */
   const struct collective_arithmetic *arithmetic;
   const struct tensor *in; /* NULL for those who receive a broadcast */
   struct cancel *cancel;

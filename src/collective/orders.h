@@ -23,7 +23,7 @@ static inline int64_t orders_key(int group, int instance) {
   return (int64_t)((uint64_t)(uint32_t)group << 32 | (uint32_t)instance);
 }
 
-struct held_back {
+struct order_held {
   const int64_t *keys; /* sorted */
   int n;
 };
@@ -40,7 +40,7 @@ struct order_wait {
   struct order_wait *prev, *next;
   struct order_place *place; /* NULL: it is in no list */
   const char *device;
-  struct held_back holds;     /* the owner's memory */
+  struct order_held holds;    /* the owner's memory */
   struct order_wait *held_by; /* in a circle that was found */
   struct order_wait *after;   /* in a search */
 };

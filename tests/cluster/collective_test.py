@@ -344,6 +344,15 @@ def what_would_never_end():
                     made = [member("reduce", [1.0], t, group=g, instance=i, v2=v2) for t in (0, 1) for i in (range(1, 9) if t else range(8, 0, -1))]
                     assert all(list(x) == [2.0] for x in s.run(made))
                 check(s.run([one_after_the_other(t, range(10, 20), group=g, v2=v2) for t in (0, 1)]), [[2.0]] * 2)
+                g, first = next(group), tf.placeholder(tf.bool)  # one order or the other, in all; and round a loop
+                chosen = [tf.cond(first, lambda t=t: one_after_the_other(t, (1, 2), group=g, v2=v2),
+                                  lambda t=t: one_after_the_other(t, (2, 1), group=g, v2=v2)) for t in (0, 1)]
+                for way in (True, False, True):
+                    check(s.run(chosen, {first: way}), [[2.0]] * 2)
+                g = next(group)
+                rounds = tf.while_loop(lambda i, *x: i < 4, lambda i, *x: (i + 1, *(y + one_after_the_other(t, (1, 2), group=g, v2=v2) for t, y in enumerate(x))),
+                                       (0, tf.zeros([1]), tf.zeros([1])))[1:]
+                check(s.run(rounds), [[8.0]] * 2)
             at = dict(group=next(group), v2=v2)
             told_to_all(c, (0, 1), lambda t: one_after_the_other(t, (1, 2) if t else (2, 1), **at), "called in other orders")
             told_to_all(c, (0, 1), lambda t: member("reduce", [1.0], t, communication_hint="shoal:tree" if t else "shoal:ring", **at), "expected communication_hint ")

@@ -308,7 +308,7 @@ static void hints_are_the_same(void **state) {
   leader_free(l);
 }
 
-static struct instance_question ordered(int task, int key, const struct held_back *holds) {
+static struct instance_question ordered(int task, int key, const struct order_held *holds) {
   struct instance_question q = question(task, false);
   q.group_size = 3;
   q.kind = COLLECTIVE_REDUCE;
@@ -326,10 +326,10 @@ static void orders_that_never_end_are_told(void **state) {
   for (int task = 0; task < 3; task++) join(l, &a[task], 1, 3, task, 1);
   for (int task = 0; task < 3; task++) forget(&a[task]);
   int64_t keys[4];
-  struct held_back holds[3]; /* task i waits in 11 + i and comes to 11 + (i + 1) % 3 after it */
+  struct order_held holds[3]; /* task i waits in 11 + i and comes to 11 + (i + 1) % 3 after it */
   for (int i = 0; i < 3; i++) {
     keys[i] = orders_key(1, 11 + (i + 1) % 3);
-    holds[i] = (struct held_back){&keys[i], 1};
+    holds[i] = (struct order_held){&keys[i], 1};
   }
   for (int turn = 0; turn < 2; turn++) {
     for (int task = 0; task < 2; task++) {
@@ -369,7 +369,7 @@ static void orders_that_never_end_are_told(void **state) {
     }
   }
   keys[3] = orders_key(1, 9); /* what is held back, and what one waits in oneself, is no circle */
-  for (int task = 0; task < 3; task++) ask(l, &a[task], ordered(task, 8, &(struct held_back){&keys[3], 1}));
+  for (int task = 0; task < 3; task++) ask(l, &a[task], ordered(task, 8, &(struct order_held){&keys[3], 1}));
   for (int task = 0; task < 3; task++) assert_true(a[task].answered && !a[task].status);
   for (int task = 0; task < 3; task++) ask(l, &a[task], ordered(task, 9, NULL));
   for (int task = 0; task < 3; task++) assert_true(a[task].answered && !a[task].status);

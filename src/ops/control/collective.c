@@ -43,7 +43,7 @@ struct collective_state {
   shoal_dtype wire;                        /* of messages; 0: the values' own */
   struct shape shape;                      /* V1 broadcasts: as declared */
   float timeout_s;
-  struct held_back holds;
+  struct order_held holds;
   struct collective_loops arithmetic;
 };
 
@@ -88,7 +88,7 @@ static void read_order(const struct shoal_node *n, struct collective_state *st) 
   if (!a || a->kind != ATTR_LIST || a->of != ATTR_INT) return;
   int64_t *keys = mem_zalloc(a->list.n + 1, sizeof *keys);
   for (size_t i = 0; i < a->list.n; i++) keys[i] = a->list.at[i].i;
-  st->holds = (struct held_back){keys, (int)a->list.n};
+  st->holds = (struct order_held){keys, (int)a->list.n};
 }
 
 static void release(void *state) { free((int64_t *)((struct collective_state *)state)->holds.keys); }

@@ -22,12 +22,7 @@ static shoal_status check_kind(const char *path) {
 static shoal_status check_unpacked(const struct file_reader *r) {
   static const struct {
     const char *name, *bytes, *unpacks;
-  } packings[] = {{"gzip", "\x1f\x8b", "zcat"},
-                  {"xz",
-                   "\xfd"
-                   "7zXZ",
-                   "xzcat"},
-                  {"zstd", "\x28\xb5\x2f\xfd", "zstdcat"}};
+  } packings[] = {{"gzip", "\x1f\x8b", "zcat"}, {"xz", "\3757zXZ", "xzcat"}, {"zstd", "\x28\xb5\x2f\xfd", "zstdcat"}};
   char head[8] = {0};
   TRY(file_reader_get(r, 0, head, (size_t)MIN(r->size, (int64_t)sizeof head)));
   for (size_t i = 0; i < COUNT_OF(packings); i++)

@@ -64,12 +64,22 @@ static bool is_file(const char *path, const char *other) {
   return !stat(path, &a) && !stat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
+/* A file is replaced as a whole. Links, devices and pipes stay, and what they lead to is written as it is. */
+static bool is_replaced(const char *path) {
+  struct stat there;
+  return lstat(path, &there) || S_ISREG(there.st_mode) || S_ISDIR(there.st_mode);
+}
+
 /* What is to be written at the end has its place before anything is trained, and takes nobody's. */
 static void check_output(const struct settings *s) {
   struct stat there;
   if (!s->output) return;
   if (is_file(s->output, s->text) || is_file(s->output, s->vocab)) refuse("--output is a file that is read");
   if (!stat(s->output, &there) && S_ISDIR(there.st_mode)) refuse("--output is a folder, not a file");
+  if (!is_replaced(s->output)) {
+    if (access(s->output, W_OK)) refuse("--output cannot be written to, or is a link to what is not there");
+    return;
+  }
   char folder[4096];
   if (snprintf(folder, sizeof folder, "%s", s->output) >= (int)sizeof folder) refuse("--output is too long");
   char *end = strrchr(folder, '/');
@@ -164,7 +174,8 @@ static shoal_out make_loss(shoal_graph *g, const struct settings *s, const struc
 static void write_vectors(const char *path, const struct vocabulary *v, shoal_tensor *rows, int64_t size) {
   char temporary[4096];
   if (snprintf(temporary, sizeof temporary, "%s.part", path) >= (int)sizeof temporary) refuse("--output is too long");
-  FILE *f = fopen(temporary, "w");
+  const bool replaced = is_replaced(path);
+  FILE *f = fopen(replaced ? temporary : path, "w");
   if (!f) refuse_file(path, strerror(errno));
   const float *x = (const float *)shoal_tensor_const_data(rows);
   fprintf(f, "%lld %lld\n", (long long)v->n, (long long)size);
@@ -173,7 +184,7 @@ static void write_vectors(const char *path, const struct vocabulary *v, shoal_te
     for (int64_t j = 0; j < size; j++) fprintf(f, "%f ", (double)x[i * size + j]);
     fputc('\n', f);
   }
-  if (fflush(f) || ferror(f) || fclose(f) || rename(temporary, path)) refuse_file(path, strerror(errno));
+  if (fflush(f) || ferror(f) || fclose(f) || (replaced && rename(temporary, path))) refuse_file(path, strerror(errno));
   printf("vectors in %s\n", path);
 }
 

@@ -60,10 +60,13 @@ def train(folder, *more, launch=("--ps=2", "--workers=2"), steps=1500):
 
 
 def alone():
-    """In one process. Losses fall, and vectors tell subjects apart."""
+    """In one process. Losses fall, and vectors tell subjects apart; they are written through a link."""
     with tempfile.TemporaryDirectory() as folder:
+        open(f"{folder}/far", "w").close()
+        os.symlink("far", f"{folder}/vectors")
         right, text = train(folder, launch=())
         assert right > 0.9, (right, text)
+        assert os.path.islink(f"{folder}/vectors") and os.path.getsize(f"{folder}/far")
         assert "queen" not in run(SHOAL, "word2vec", "neighbors", f"--vectors={folder}/vectors", "sky1")
 
 

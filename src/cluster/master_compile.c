@@ -19,6 +19,7 @@
 #include "cluster/master.h"
 #include "graph/import.h"
 #include "graph/lower.h"
+#include "graph/late_reads.h"
 #include "graph/partition.h"
 #include "proto/config.wire.h"
 #include "rpc/loop.h"
@@ -306,6 +307,7 @@ static shoal_status cut(struct compiling *k) {
     if (used[i]) k->parts[i] = k->pruned;
   free(used);
   if (k->whole) return NULL;
+  graph_late_reads(k->pruned);
   struct partition_options o = {.place_of = place_of,
                                 .n_places = (int)s->workers.n,
                                 .incarnation = incarnation_of,

@@ -84,9 +84,10 @@ static bool is_used_late(struct pass *p, const struct shoal_node *value, int num
 static void redirect(struct pass *p, struct shoal_node *value, struct shoal_node *twin, int number, int depth) {
   FOR_CONSUMERS (c, &p->users, value) {
     struct shoal_node *n = c->node;
-    if (c->input < 0 || strcmp(place(n), place(value))) continue;
+    if (c->input < 0) continue;
+    bool together = !strcmp(place(n), place(value)); /* elsewhere it can have a value only, which is read late */
     shoal_out from = {twin, c->index};
-    const char *op = depth < MAX_CHAIN && is_used_late(p, n, number, depth) ? reference_op(c) : NULL;
+    const char *op = together && depth < MAX_CHAIN && is_used_late(p, n, number, depth) ? reference_op(c) : NULL;
     struct shoal_node *next = op ? twin_of(p, n, op, from) : NULL;
     if (next) redirect(p, n, next, number, depth + 1);
     /* Which input a Merge takes is said by which is alive; a variable always is. */

@@ -9,7 +9,7 @@
 
 #include "graph/graph.h"
 
-/* For the graph of a task, just before it is compiled. */
+/* For a graph that is about to be cut: the cutter reads a variable for a consumer elsewhere when that may run. */
 void graph_late_reads(struct shoal_graph *g);
 
 #endif

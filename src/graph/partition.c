@@ -13,6 +13,10 @@
  * on the Merge of the outer one. Enter and NextIteration are first moved to where their Merge is: their values
  * exist in some iterations only, which a receive could not know.
  *
+ * References: a variable is read when its reader runs, after all that the reader waits for, which may be an update. So
+ * where the reader is elsewhere the read is made a node of its own beside the variable, and waits for the same.
+ * TensorFlow makes the receive wait instead, and sends the memory itself, whatever is in it by then.
+ *
  * A part may be cut again, by the task that has it, for its devices. Where the loop's condition is in another part,
  * that part's control loop has it: the one who cut before, TensorFlow's master or ours, named its nodes "_cloop...". */
 #include "graph/partition.h"
@@ -95,6 +99,17 @@ static shoal_status add_transfer(struct edge_cutter *c, shoal_out from, const ch
 static shoal_status loop_merge(struct edge_cutter *c, int frame, int place, const char *device,
                                struct shoal_node **out);
 
+/* A value, sent to `device` and received there in the frame where the consumer runs. */
+static shoal_status transfer(struct edge_cutter *c, shoal_out value, const char *label, int from_place,
+                             const char *device, int place, int frame, struct shoal_node **recv) {
+  struct shoal_node *merge;
+  TRY(add_transfer(c, value, value.node->assigned, c->parts[place], device, label, c->parts[from_place], recv));
+  if (frame <= 0) return NULL;
+  TRY(loop_merge(c, frame, place, device, &merge));
+  graph_add_control(*recv, merge);
+  return NULL;
+}
+
 /* What stands for output `from` at `device` (control: from.index -1). frame: where the consumer runs. */
 static shoal_status bring(struct edge_cutter *c, shoal_out from, const char *device, int place, int frame,
                           struct shoal_node **out) {
@@ -103,25 +118,19 @@ static shoal_status bring(struct edge_cutter *c, shoal_out from, const char *dev
   shoal_status s = NULL;
   if (!*out) {
     struct shoal_node *src = c->map[from.node->id];
-    const char *src_device = c->device[from.node->id];
-    struct shoal_graph *src_part = c->parts[c->place[from.node->id]], *dst_part = c->parts[place];
+    int src_place = c->place[from.node->id];
     shoal_out value = {src, from.index};
     if (from.index < 0) {
       char *base = mem_printf("%s/ctrl", src->name);
-      s = add_dummy(c, src_part, base, src_device, &value.node);
+      s = add_dummy(c, c->parts[src_place], base, src->assigned, &value.node);
       free(base);
       if (!s) graph_add_control(value.node, src);
       value.index = 0;
     }
-    if (!s) s = add_transfer(c, value, src_device, dst_part, device, src->name, src_part, out);
-    if (!s && frame > 0) {
-      struct shoal_node *merge;
-      s = loop_merge(c, frame, place, device, &merge);
-      if (!s) graph_add_control(*out, merge);
-    }
+    if (!s) s = transfer(c, value, src->name, src_place, device, place, frame, out);
     if (!s && from.index < 0) {
       shoal_out recv = {*out, 0};
-      s = add(c, dst_part, src->name, "Identity", &recv, 1, NULL, 0, device, out);
+      s = add(c, c->parts[place], src->name, "Identity", &recv, 1, NULL, 0, device, out);
     }
     if (!s) strmap_put(&c->recvs, key, *out);
   }
@@ -231,6 +240,30 @@ static shoal_status add_control_loops(struct edge_cutter *c) {
   return NULL;
 }
 
+/* A node added at a place waits there for another. */
+static shoal_status wait_for(struct edge_cutter *c, struct shoal_node *n, struct shoal_node *other, int place,
+                             int frame) {
+  struct shoal_node *here = c->map[other->id];
+  if (c->place[other->id] != place) TRY(bring(c, (shoal_out){other, -1}, n->assigned, place, frame, &here));
+  graph_add_control(n, here);
+  return NULL;
+}
+
+static bool is_reference(shoal_out o) { return dtype_is_ref(o.node->out_types[o.index]); }
+
+/* The value behind the reference that n takes as input k, read when n may run. That makes no cycle: n waits for the
+ * same. A Merge waits for one of its inputs only. */
+static shoal_status bring_read(struct edge_cutter *c, const struct shoal_node *n, int k, struct shoal_node **out) {
+  struct shoal_node *variable = c->map[n->in[k].node->id], *read;
+  int place = c->place[n->in[k].node->id], frame = c->frames.runs_in[n->id];
+  shoal_out from = {variable, n->in[k].index};
+  TRY(add(c, c->parts[place], variable->name, "Identity", &from, 1, NULL, 0, variable->assigned, &read));
+  for (int i = 0; i < n->n_in && !node_is_merge(n); i++)
+    if (!is_reference(n->in[i])) TRY(wait_for(c, read, n->in[i].node, place, frame));
+  for (size_t i = 0; i < n->control.n; i++) TRY(wait_for(c, read, n->control.at[i], place, frame));
+  return transfer(c, (shoal_out){read, 0}, variable->name, place, c->device[n->id], c->place[n->id], frame, out);
+}
+
 static shoal_status connect(struct edge_cutter *c, struct shoal_node *n) {
   struct shoal_node *copy = c->map[n->id];
   int place = c->place[n->id], frame = c->frames.runs_in[n->id];
@@ -240,7 +273,8 @@ static shoal_status connect(struct edge_cutter *c, struct shoal_node *n) {
     if (dtype_is_ref(n->in_types[k]))
       return INVALID("Bad ref data edge: {{node %s}} takes a reference from {{node %s}} on another device", n->name,
                      from->name);
-    TRY(bring(c, n->in[k], c->device[n->id], place, frame, &here));
+    if (is_reference(n->in[k])) TRY(bring_read(c, n, k, &here));
+    else TRY(bring(c, n->in[k], c->device[n->id], place, frame, &here));
     copy->in[k] = (shoal_out){here, 0};
   }
   for (size_t k = 0; k < n->control.n; k++) {

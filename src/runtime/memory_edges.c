@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "graph/frames.h"
 #include "runtime/kernel.h"
 
 struct walk {
@@ -50,13 +51,25 @@ static bool leaves(const struct shoal_node *n, int i) {
   return op_is(n->op, "_Send") || op_is(n->op, "_HostSend") || op_is(n->op, "_Retval");
 }
 
+static bool is_reference(shoal_out o) { return dtype_is_ref(o.node->out_types[o.index]); }
+
+/* The variable's value is that of when n may run: its copy waits for what n waits for, and is nobody else's. */
+static shoal_status copy_read(struct walk *w, struct shoal_node *n, int k, bool to_host, struct shoal_node **copy) {
+  TRY(add_copy(w, n->in[k], to_host, copy));
+  for (int i = 0; i < n->n_in && !node_is_merge(n); i++) /* which waits for one of them only */
+    if (n->in[i].node && !is_reference(n->in[i])) graph_add_control(*copy, n->in[i].node);
+  for (size_t i = 0; i < n->control.n; i++) graph_add_control(*copy, n->control.at[i]);
+  return NULL;
+}
+
 static shoal_status join(struct walk *w, struct shoal_node *n, const uint8_t *host_in) {
   for (int i = 0; i < n->n_in; i++) {
     shoal_out from = n->in[i];
     if (!from.node || dtype_is_ref(n->in_types[i])) continue;
     int at = w->first_out[from.node->id] + from.index;
     if (w->host_out[at] == host_in[i] && !leaves(n, i)) continue;
-    if (!w->copies[at]) TRY(add_copy(w, from, host_in[i], &w->copies[at]));
+    if (is_reference(from)) TRY(copy_read(w, n, i, host_in[i], &w->copies[at]));
+    else if (!w->copies[at]) TRY(add_copy(w, from, host_in[i], &w->copies[at]));
     n->in[i] = (shoal_out){w->copies[at], 0};
   }
   return NULL;

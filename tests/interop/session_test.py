@@ -86,6 +86,38 @@ def test_reads_of_ref_variables_are_late():
             assert list(s.run([merged.name])[0]) == list(t.run(merged)) == [1]
 
 
+def test_reads_of_ref_variables_elsewhere_are_late():
+    """A reader on another device waits for an update: it reads the variable after it, in loops and branches too."""
+    def make():
+        tf.disable_control_flow_v2()
+        with tf.device("/cpu:0"):
+            v = tf.get_variable("v", [], initializer=tf.constant_initializer(2.0), use_resource=False)
+            n = tf.get_variable("n", [], initializer=tf.zeros_initializer(), use_resource=False)
+            add = tf.assign_add(v, 1.0)
+        with tf.device("/cpu:1"):
+            with tf.control_dependencies([add]):
+                reads = [tf.identity(v._variable), v * 10]
+            by_data = tf.raw_ops.Add(x=v._variable, y=tf.multiply(add, 0.0))
+
+            def body(i, s):
+                with tf.device("/cpu:0"):
+                    count = tf.assign_add(n, 1.0)
+                with tf.control_dependencies([count]):
+                    s += tf.identity(n._variable)
+                s = tf.cond(s > 3, lambda: s + tf.identity(n._variable), lambda: s)
+                return i + 1, s
+            loop = tf.while_loop(lambda i, s: i < 4, body, [tf.constant(0), tf.constant(0.0)], parallel_iterations=1)
+        return tf.global_variables_initializer(), reads[0], reads[1], by_data, loop[1]
+    tg, g, (init, *fetches) = build(make)
+    with shoal.Session(g, cpu_devices=2) as s, \
+            tf.Session(graph=tg, config=tf.ConfigProto(device_count={"CPU": 2})) as t:
+        s.run(targets=[init.name]), t.run(init)
+        for _ in range(3):
+            for part in ([0, 1], [2], [3]):
+                expected = t.run([fetches[i] for i in part])
+                assert s.run([fetches[i].name for i in part]) == expected, (part, expected)
+
+
 def test_errors_have_tensorflows_codes():
     def make():
         x = tf.placeholder(tf.float32, [2], name="x")

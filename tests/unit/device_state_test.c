@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <shoal/shoal.h>
 
+#include "base/mem.h"
+
 static void setup_gpus(const char *n) { assert_int_equal(setenv("SHOAL_SOFT_GPUS", n, 1), 0); }
 
 static int count(const shoal_bytes *in, const char *text) {
@@ -57,6 +59,25 @@ static void collectives_on_devices(void **state) {
                     AT("GPU:0", "sum", "AddV2", IN("c") IN("d") TYPE("T", "DT_FLOAT")),
             "sum:0", &y, 1, 1); /* what is fetched alone */
   assert_float_equal(y, 96, 0);
+}
+
+#define VARIABLE NODE("v", "VariableV2", TYPE("dtype", "DT_FLOAT") "attr { key: 'shape' value { shape { } } } ")
+#define UPDATES(name, op, ref) NODE(name, op, IN(ref) IN("four") TYPE("T", "DT_FLOAT"))
+#define READ(device) AT(device, "read", "Identity", IN("v") IN("^more") TYPE("T", "DT_FLOAT"))
+
+/* A variable, 4 and then 8, and who waits for that: on another device, and on its own, where what is fetched is read.
+ */
+static void references_are_read_when_their_reader_runs(void **state) {
+  static const char *const readers[] = {READ("CPU:0"), READ("GPU:1"), READ("GPU:0")};
+  setup_gpus("2");
+  for (size_t i = 0; i < COUNT_OF(readers); i++) {
+    char *text = mem_printf("%s%s", FOUR VARIABLE UPDATES("first", "Assign", "v") UPDATES("more", "AssignAdd", "first"),
+                            readers[i]);
+    float y;
+    run_graph(text, "read:0", &y, 1, 1);
+    assert_float_equal(y, 8, 0);
+    free(text);
+  }
 }
 
 /* What is pushed on a stack stays on its device. */
@@ -273,7 +294,7 @@ static void variables_are_changed_at_once(void **state) {
   shoal_graph_free(m.g);
 }
 
-RUN_TESTS(cmocka_unit_test(collectives_on_devices), cmocka_unit_test(stacks_on_devices),
-          cmocka_unit_test(arrays_on_devices), cmocka_unit_test(lists_on_devices),
+RUN_TESTS(cmocka_unit_test(collectives_on_devices), cmocka_unit_test(references_are_read_when_their_reader_runs),
+          cmocka_unit_test(stacks_on_devices), cmocka_unit_test(arrays_on_devices), cmocka_unit_test(lists_on_devices),
           cmocka_unit_test(lists_of_rows_on_devices), cmocka_unit_test(lists_travel),
           cmocka_unit_test(lists_are_fetched_and_fed), cmocka_unit_test(variables_are_changed_at_once))

@@ -39,4 +39,7 @@ struct borrowed_lists {
 /* What becomes of the CPU's kernels of an op; perhaps none. */
 const struct kernel_def *borrow_all(struct borrowed_lists *l, const struct op *op);
 
+/* What a device of plain numbers may be asked for beyond its own kernels: a type's `lent` (kernel_lent.c). */
+const struct kernel_def *kernel_lent(const struct op *op);
+
 #endif

@@ -45,10 +45,11 @@ static shoal_status add_copy(struct walk *w, shoal_out from, bool to_host, struc
   return NULL;
 }
 
-/* Does a variant leave the device here? It is in host memory, but what is in it need not be. */
+/* Does a variant leave the device here? It is in host memory, but what is in it need not be. Lists are added up by the
+ * CPU. */
 static bool leaves(const struct shoal_node *n, int i) {
   if (n->in_types[i] != SHOAL_VARIANT) return false;
-  return op_is(n->op, "_Send") || op_is(n->op, "_HostSend") || op_is(n->op, "_Retval");
+  return op_is(n->op, "_Send") || op_is(n->op, "_HostSend") || op_is(n->op, "_Retval") || op_is(n->op, "AddN");
 }
 
 static bool is_reference(shoal_out o) { return dtype_is_ref(o.node->out_types[o.index]); }

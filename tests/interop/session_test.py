@@ -292,6 +292,52 @@ def test_several_devices():
         s.run(targets=[init.name])
 
 
+def test_what_has_a_kernel_on_tensorflows_gpus_may_be_asked_there():
+    """Of ops that have state, handles and variants, on a soft device, where nothing may be elsewhere."""
+    os.environ["SHOAL_SOFT_GPUS"] = "1"
+
+    def make():
+        tf.enable_control_flow_v2()
+        with tf.device("/gpu:0"):
+            x = tf.constant([[[1.0, 2.0], [3.0, 4.0]]])
+            mapped = tf.gradients(tf.reduce_sum(tf.map_fn(lambda a: a * a, x)), x)[0]
+            # (dynamic_rnn's gradient, without its random weights)
+            ta = tf.TensorArray(tf.float32, 2, clear_after_read=False).unstack(x[0])
+            _, h, ta = tf.while_loop(lambda i, h, t: i < 2, lambda i, h, t: (i + 1, h * 0.5 + t.read(i), t),
+                                     [0, tf.zeros([2]), ta])
+            rnn = tf.gradients(tf.reduce_sum(h * h), x)[0]
+            u = tf.Variable(tf.zeros([4]), use_resource=True, name="u")
+            v = tf.Variable(tf.zeros([4]), use_resource=False, name="v")
+            with tf.control_dependencies([u[1:3].assign([3.0, 4.0])]):
+                sliced = u.read_value()
+            assigned = tf.identity(v[::2].assign([3.0, 4.0]))
+            g = tf.random.Generator.from_seed(1)
+            normal = g.normal([3])
+            with tf.control_dependencies([normal]):
+                ints = g.uniform([3], 0, 100, tf.int32)
+                with tf.control_dependencies([ints]):
+                    key = tf.raw_ops.RngReadAndSkip(resource=g.state.handle, alg=1, delta=tf.constant(5, tf.uint64))
+            counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=[1, 2]).counter
+            lock = tf.raw_ops.MutexLock(mutex=tf.raw_ops.MutexV2())
+            with tf.control_dependencies([tf.raw_ops.ConsumeMutexLock(mutex_lock=lock),
+                                          tf.raw_ops.Assert(condition=True, data=[x, "text"])]):
+                after = tf.identity(x)
+            handle = tf.raw_ops.GetSessionHandle(value=x * 2)
+            place = tf.placeholder(tf.string, [])
+            kept = tf.raw_ops.GetSessionTensor(handle=place, dtype=tf.float32) + 1.0
+        return (tf.global_variables_initializer(), handle, place, kept,
+                [mapped, rnn, sliced, assigned, normal, ints, key, counter, after])
+    tg, g, (init, handle, place, kept, fetches) = build(make)
+    with shoal.Session(g) as s, tf.Session(graph=tg, config=tf.ConfigProto(allow_soft_placement=True)) as t:
+        s.run(targets=[init.name]), t.run(init)
+        for f in fetches[:4] + fetches[7:]:
+            np.testing.assert_allclose(s.run([f.name])[0], t.run(f), rtol=1e-6, err_msg=f.name)
+        for have, want in zip(s.run([f.name for f in fetches[4:7]]), t.run(fetches[4:7])):
+            np.testing.assert_allclose(have, want, rtol=1e-6)
+        name = s.run([handle.name])[0]
+        assert s.run([kept.name], {place.name: name})[0].tolist() == [[[3, 5], [7, 9]]]
+
+
 def test_a_loop_over_two_devices():
     def make():
         tf.disable_control_flow_v2()

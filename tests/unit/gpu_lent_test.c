@@ -1,5 +1,5 @@
 /* What a card has no kernel of its own for, and is asked to do by name: the CPU's kernels, over the host's memory
- * (src/device/cuda/cuda_lent.c). See gpu_case.h. */
+ * (src/runtime/kernel_lent.c). See gpu_case.h. */
 #include "gpu_case.h"
 
 #define TWO_INTS(op_) \

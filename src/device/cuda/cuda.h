@@ -195,7 +195,6 @@ shoal_status cuda_copy_view(struct device *d, const struct strided *s, const str
 
 struct op;
 const struct kernel_def *cuda_kernels(const struct op *op);
-const struct kernel_def *cuda_lent(const struct op *op); /* the type's (cuda_lent.c) */
 
 /* ---- fatbins (cuda_modules.c) ---- */
 

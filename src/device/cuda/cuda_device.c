@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "device/cuda/cuda.h"
+#include "runtime/kernel_borrow.h"
 #include "device/cuda/cuda_blas.h"
 #include "device/cuda/cuda_dnn.h"
 #include "device/cuda/cuda_nccl.h"
@@ -360,7 +361,7 @@ DEVICE_TYPE(cuda) = {.name = "GPU",
                      .priority = 210,
                      .ops = &cuda_ops,
                      .more_kernels = cuda_kernels,
-                     .lent = cuda_lent,
+                     .lent = kernel_lent,
                      .count = cuda_count,
                      .why_none = cuda_why_none,
                      .why_apart = cuda_nccl_missing,

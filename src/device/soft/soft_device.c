@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "device/soft/soft.h"
 #include "ops/array/strided.h"
+#include "runtime/kernel_borrow.h"
 
 enum { MOST = 16 };
 #define CARD_MEMORY ((int64_t)1 << 30) /* what one is said to have */
@@ -275,5 +276,6 @@ DEVICE_TYPE(soft) = {.name = "GPU",
                      .ops = &soft_ops,
                      .kernels = soft_kernels,
                      .more_kernels = soft_borrow,
+                     .lent = kernel_lent,
                      .count = soft_count,
                      .start = soft_start};

@@ -198,7 +198,11 @@ static shoal_status empty_run(struct kernel_ctx *ctx) {
 }
 
 static const struct kernel_def fill_kernels[] = {{.device = "CPU", .run = fill_run, .host_in = 1}, {0}};
-static const struct kernel_def zeros_like_kernels[] = {{.device = "CPU", .run = zeros_like_run}, {0}};
+/* A variant is in host memory, and so are its zeros. */
+static const struct kernel_def zeros_like_kernels[] = {
+    {.device = "CPU", .type_attr = "T", .types = DT(VARIANT), .flags = KERNEL_ANYWHERE, .run = zeros_like_run},
+    {.device = "CPU", .run = zeros_like_run},
+    {0}};
 static const struct kernel_def ones_like_kernels[] = {{.device = "CPU", .run = ones_like_run}, {0}};
 static const struct kernel_def empty_kernels[] = {
     {.device = "CPU", .state_size = sizeof(struct empty_state), .init = empty_init, .run = empty_run, .host_in = 1},

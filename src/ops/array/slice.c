@@ -333,12 +333,15 @@ static shoal_status resource_assign_run(struct kernel_ctx *ctx) {
   return s;
 }
 
-#define SLICE_KERNEL(name, fn)              \
-  static const struct kernel_def name[] = { \
-      {.device = "CPU", .state_size = sizeof(struct masks), .init = masks_init, .run = fn, .host_in = 14}, {0}}
-SLICE_KERNEL(update_kernels, update_run);
-SLICE_KERNEL(ref_assign_kernels, ref_assign_run);
-SLICE_KERNEL(resource_assign_kernels, resource_assign_run);
+#define SLICE_KERNEL(fn, ...) \
+  { .device = "CPU", .state_size = sizeof(struct masks), .init = masks_init, .run = fn, .host_in = 14, __VA_ARGS__ }
+#define SLICE_ASSIGN_KERNELS(fn)                                                                       \
+  {                                                                                                    \
+    SLICE_KERNEL(fn, .type_attr = "T", .types = DT_PLAIN, .borrowable = true), SLICE_KERNEL(fn), { 0 } \
+  }
+static const struct kernel_def update_kernels[] = {SLICE_KERNEL(update_run), {0}},
+                               ref_assign_kernels[] = SLICE_ASSIGN_KERNELS(ref_assign_run),
+                               resource_assign_kernels[] = SLICE_ASSIGN_KERNELS(resource_assign_run);
 
 /* ---- Slice ---- */
 

@@ -106,7 +106,7 @@ static shoal_status add_n_grad(struct grad_ctx *c) {
 
 static const struct kernel_def add_n_kernels[] = {
     {"CPU", "T", DT_NUMBER, .state_size = sizeof(struct binary_loop), .init = add_n_init, .run = add_n_run},
-    {"CPU", "T", DT(VARIANT), .run = add_variants_run},
+    {"CPU", "T", DT(VARIANT), .flags = KERNEL_ANYWHERE, .run = add_variants_run},
     {0}};
 
 static const struct op_row rows[] = {

@@ -272,6 +272,18 @@ static shoal_status non_deterministic(struct kernel_ctx *ctx) {
   (const struct kernel_def[]) {                                \
     {.device = "CPU", .flags = KERNEL_CHEAP, .run = fn}, { 0 } \
   }
+/* Of a generator's state, a variable. in_: what is in host memory on every device. */
+#define OF_STATE(dtypes, fn, in_)                         \
+  (const struct kernel_def[]) {                           \
+    {.device = "CPU",                                     \
+     .borrowable = true,                                  \
+     .type_attr = (dtypes) ? "dtype" : NULL,              \
+     .types = dtypes,                                     \
+     .flags = (dtypes) ? KERNEL_EXPENSIVE : KERNEL_CHEAP, \
+     .run = fn,                                           \
+     .host_in = in_},                                     \
+        {0},                                              \
+  }
 #define INTS32 (DT(INT32) | DT(UINT32) | DT(INT64) | DT(UINT64))
 
 #define SEED_ROW(op, fn)                                                              \
@@ -292,7 +304,7 @@ static shoal_status non_deterministic(struct kernel_ctx *ctx) {
   {                                                                                                       \
     .name = op, .in = "resource: resource, algorithm: int64, shape: shape_dtype", .out = "output: dtype", \
     .attrs = "dtype: type = " dflt "; shape_dtype: type = int64", .flags = OP_STATEFUL | OP_NO_GRADIENT,  \
-    .shape = shape_third, .kernels = KERNEL(dtypes, fn)                                                   \
+    .shape = shape_third, .kernels = OF_STATE(dtypes, fn, 6)                                              \
   }
 
 static const struct op_row rows[] = {
@@ -360,24 +372,24 @@ static const struct op_row rows[] = {
      .attrs = "dtype: type = float; shape_dtype: type = int64",
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_second,
-     .kernels = KERNEL(DT_FLOATING, state_normal_tagged)},
+     .kernels = OF_STATE(DT_FLOATING, state_normal_tagged, 2)},
     {.name = "StatefulUniformInt",
      .in = "resource: resource, algorithm: int64, shape: shape_dtype, minval: dtype, maxval: dtype",
      .out = "output: dtype",
      .attrs = "dtype: type = int64; shape_dtype: type = int64",
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_third,
-     .kernels = KERNEL(INTS32, state_int)},
+     .kernels = OF_STATE(INTS32, state_int, 30)},
     {.name = "RngSkip",
      .in = "resource: resource, algorithm: int64, delta: int64",
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .kernels = CHEAP(rng_skip)},
+     .kernels = OF_STATE(0, rng_skip, 6)},
     {.name = "RngReadAndSkip",
      .in = "resource: resource, alg: int32, delta: uint64",
      .out = "value: int64",
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_state,
-     .kernels = CHEAP(rng_read_and_skip)},
+     .kernels = OF_STATE(0, rng_read_and_skip, 6)},
     {.name = "NonDeterministicInts",
      .in = "shape: shape_dtype",
      .out = "output: dtype",

@@ -99,13 +99,15 @@ static shoal_status consume_run(struct kernel_ctx *ctx) {
 }
 
 static const struct kernel_def mutex_kernels[] = {{.device = "CPU",
+                                                   .flags = KERNEL_ANYWHERE,
                                                    .state_size = sizeof(struct state_maker),
                                                    .init = maker_init,
                                                    .release = maker_release,
                                                    .run = maker_run},
                                                   {0}};
-static const struct kernel_def lock_kernels[] = {{.device = "CPU", .start = lock_start}, {0}};
-static const struct kernel_def consume_kernels[] = {{.device = "CPU", .run = consume_run}, {0}};
+static const struct kernel_def lock_kernels[] = {{.device = "CPU", .flags = KERNEL_ANYWHERE, .start = lock_start}, {0}};
+static const struct kernel_def consume_kernels[] = {{.device = "CPU", .flags = KERNEL_ANYWHERE, .run = consume_run},
+                                                    {0}};
 
 static const struct op_row rows[] = {
     {.name = "MutexV2",

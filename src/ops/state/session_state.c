@@ -74,7 +74,8 @@ static shoal_status get_run(struct kernel_ctx *ctx) {
 
 static shoal_status delete_run(struct kernel_ctx *ctx) { return find(ctx, true, NULL); }
 
-#define KERNEL(id, run_) static const struct kernel_def id[] = {{.device = "CPU", .run = run_}, {0}}
+#define KERNEL(id, run_) \
+  static const struct kernel_def id[] = {{.device = "CPU", .flags = KERNEL_ANYWHERE, .run = run_}, {0}}
 KERNEL(keep_kernels, keep_run);
 KERNEL(get_kernels, get_run);
 KERNEL(delete_kernels, delete_run);

@@ -1,4 +1,4 @@
-/* What a card has no kernel for, and TensorFlow's GPU build has: the CPU's kernels, over the host's memory.
+/* What a device has no kernel for, and TensorFlow's GPU build has: the CPU's kernels, over the host's memory.
  *
  * Programs say tf.device("/gpu:0") around all of a model, and TensorFlow refuses none of it that its GPU build has any
  * kernel for; those of int32, of which shapes, counters and places are made, compute on the host there as well. So such
@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "runtime/kernel_borrow.h"
-#include "device/cuda/cuda.h"
 
 /* Of plain numbers. */
 static const char *const lent[] = {
@@ -64,6 +63,7 @@ static const char *const lent[] = {
     "MaxPoolGradGradWithArgmax", "MaxPoolGradWithArgmax", "MaxPoolWithArgmax", "Multinomial",
     "ParameterizedTruncatedNormal", "QuantizeAndDequantizeV2", "QuantizeAndDequantizeV3", "QuantizeAndDequantizeV4",
     "QuantizeAndDequantizeV4Grad", "StatelessMultinomial", "StatelessParameterizedTruncatedNormal",
+    "StatelessRandomGetAlg", "StatelessRandomGetKeyCounter", "StatelessRandomGetKeyCounterAlg",
     /* pictures */
     "AdjustContrastv2", "AdjustHue", "AdjustSaturation", "CombinedNonMaxSuppression", "CropAndResize",
     "CropAndResizeGradBoxes", "CropAndResizeGradImage", "ExtractImagePatches", "ExtractVolumePatches", "HSVToRGB",
@@ -116,4 +116,4 @@ static bool lend_one(const struct op *op, const struct kernel_def *from, struct 
 
 static struct borrowed_lists made = BORROWED_LISTS(lend_one);
 
-const struct kernel_def *cuda_lent(const struct op *op) { return borrow_all(&made, op); }
+const struct kernel_def *kernel_lent(const struct op *op) { return borrow_all(&made, op); }

@@ -51,7 +51,9 @@ class Side:
 
 
 def need_card(build):
-    """Without one the CPU would be measured under a card's name."""
+    """Without one the CPU, or a device of software, would be measured under a card's name."""
+    if os.environ.get("SHOAL_SOFT_GPUS", "0") not in ("", "0"):
+        sys.exit("SHOAL_SOFT_GPUS is set: a device of software is no card to be measured")
     found = subprocess.run([os.path.join(build, "shoal"), "devices"], capture_output=True, text=True)
     if "type=GPU" not in found.stdout:
         sys.exit("there is no card here to be measured: " + (found.stderr.strip() or "`shoal devices` shows none"))

@@ -1,6 +1,6 @@
 /* The flag --device of every example: which type of device computes, and which of them.
  *
- *   --device=CPU     --device=GPU     --device=GPU:1
+ *   --device=CPU     --device=GPU     --device=GPU:1     or as graphs have it: --device=/gpu:1, --device=/device:GPU:1
  *
  * Without it each op is where the first of TensorFlow's rules puts it: on a GPU if there is one that has a kernel for
  * it, else on the CPU. With it all of a task's ops are asked to be on that device, and those that have no kernel there
@@ -18,8 +18,10 @@
 
 enum { DEVICE_NAME = 96 };
 
-/* Type and number of what the flag says: "GPU", "GPU:1", "gpu:1". Is it of that form? */
+/* Type and number of what the flag says: "GPU", "GPU:1", "gpu:1", "/gpu:1", "/device:GPU:1". Is it of that form? */
 static inline bool read_device(const char *given, char type[16], int *number) {
+  static const char prefix[] = "/device:";
+  given += !strncmp(given, prefix, sizeof prefix - 1) ? (int)sizeof prefix - 1 : *given == '/';
   size_t n = strcspn(given, ":");
   char *end = NULL;
   *number = 0;

@@ -3,21 +3,34 @@
  * CUDA hides all cards but those that CUDA_VISIBLE_DEVICES names, by number, from a process and gives the others
  * numbers from 0 on; TensorFlow's programs and ours need know nothing else. Tasks that train or evaluate get N cards
  * each, one task of a machine after the other; parameter servers get none, so that they take no memory there. Where the
- * launcher itself was given cards, those of this machine are dealt out from them. */
+ * launcher itself was given cards, those of this machine are dealt out from them. As CUDA reads that list, it ends
+ * before the first number below 0 ("-1" is none at all), and no card may be there twice. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "cli/launch.h"
 
-/* The i-th name of a list "2,0,GPU-1f..."; NULL: it has fewer. */
+/* The name at `at` in a list "2,0,GPU-1f..." and how long it is; 0: the list ends there. */
+static size_t name_at(const char *at) { return *at == '-' ? 0 : strcspn(at, ","); }
+
+static const char *next_name(const char *at) {
+  at += strcspn(at, ",");
+  return at + (*at == ',');
+}
+
+/* The i-th name of a list; NULL: it has fewer. */
 static const char *nth(const char *list, int64_t i, size_t *n) {
-  for (; *list && i > 0; i--) {
-    list += strcspn(list, ",");
-    list += *list == ',';
-  }
-  *n = strcspn(list, ",");
+  while ((*n = name_at(list)) && i-- > 0) list = next_name(list);
   return *n ? list : NULL;
+}
+
+static shoal_status check_given(const char *list) {
+  for (const char *at = list; name_at(at); at = next_name(at))
+    for (const char *before = list; before < at; before = next_name(before))
+      if (name_at(before) == name_at(at) && !memcmp(before, at, name_at(at)))
+        return INVALID("--gpus_per_task: CUDA_VISIBLE_DEVICES=%s has %.*s twice", list, (int)name_at(at), at);
+  return NULL;
 }
 
 static bool same_machine(const struct launch_task *a, const struct launch_task *b) {
@@ -47,6 +60,7 @@ static shoal_status add_card(struct text *out, const struct launch_task *t, cons
 shoal_status launch_cards_deal(struct launch_job *j) {
   const char *given = getenv("CUDA_VISIBLE_DEVICES");
   if (j->gpus_per_task < 0) return NULL;
+  if (given) TRY(check_given(given));
   for (size_t i = 0; i < j->tasks.n; i++) {
     struct launch_task *t = &j->tasks.at[i];
     struct text list = {0};

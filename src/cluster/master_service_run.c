@@ -162,6 +162,10 @@ static shoal_status read_callable_options(struct run_call *c, struct wire w) {
     if (f.tag == CallableOptions_target) block_vec_push(&c->targets, keep_name(c, &f));
     if (f.tag == CallableOptions_tensor_connection)
       return UNIMPLEMENTED("CallableOptions.tensor_connection: feeding a tensor with another is not implemented");
+    if (f.tag == CallableOptions_feed_devices || f.tag == CallableOptions_fetch_devices)
+      return UNIMPLEMENTED(
+          "CallableOptions::feed_devices and CallableOptions::fetch_devices to configure feeding/fetching tensors "
+          "to/from device memory is not yet supported when using a remote session.");
     if (f.tag == CallableOptions_run_options) TRY(read_run_options(&c->options, wire_inside(&f)));
   }
   return NULL;

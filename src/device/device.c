@@ -128,12 +128,20 @@ static shoal_status count_parse(const char *text, size_t n, struct device_count 
   return NULL;
 }
 
+static bool names_type(const struct device_count *counts, int n, const char *type) {
+  for (int i = 0; i < n; i++)
+    if (!strcmp(counts[i].type, type)) return true;
+  return false;
+}
+
 shoal_status device_counts_parse(const char *text, struct device_count *out, int most, int *n) {
   *n = 0;
   for (const char *at = text; *at; at += *at == ',') {
     size_t size = strcspn(at, ",");
     if (*n == most) return INVALID("\"%s\" names more than %d types of devices", text, most);
-    TRY(count_parse(at, size, &out[(*n)++]));
+    TRY(count_parse(at, size, &out[*n]));
+    if (names_type(out, *n, out[*n].type)) return INVALID("\"%s\" names devices of type %s twice", text, out[*n].type);
+    ++*n;
     at += size;
   }
   return NULL;

@@ -213,6 +213,17 @@ static int best(struct placing *p, const struct device_spec *wanted, unsigned ty
   return found;
 }
 
+/* The member of a group that has no kernel for a type of device, whatever is asked for. */
+static const struct shoal_node *without_kernel(struct placing *p, int root, const char *type) {
+  for (size_t i = 0; i < p->g->nodes.n; i++) {
+    const struct shoal_node *n = p->g->nodes.at[i];
+    if (n && root_of(p, (int)i) == root && !supports(p, n, type) &&
+        !(p->o->has_if_asked && p->o->has_if_asked(n, type)))
+      return n;
+  }
+  return NULL;
+}
+
 static shoal_status choose(struct placing *p, const struct shoal_node *n, int root, struct group_types types) {
   struct device_spec wanted = p->wanted[root];
   if (p->given[root]) {
@@ -232,6 +243,8 @@ static shoal_status choose(struct placing *p, const struct shoal_node *n, int ro
       struct device_spec any = wanted;
       any.has_type = any.has_id = false;
       if (best(p, &any, any_type) >= 0 && best(p, &wanted, any_type) >= 0) {
+        const struct shoal_node *lacks = without_kernel(p, root, wanted.type);
+        if (lacks) n = lacks;
         char asked[192];
         device_spec_print(&wanted, asked, sizeof asked);
         return INVALID(

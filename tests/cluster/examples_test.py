@@ -488,7 +488,8 @@ def devices():
     for wrong in ("", ":1", "GPU:", "GPU:x", "GPU:-1"):
         assert f"--device={wrong}: expected CPU, GPU" in run("hello", f"--device={wrong}", code=2, env=soft)
     assert "there is CPU:0\n" in run("hello", "--device=GPU", code=2)
-    assert run("hello", "--device=GPU", env=soft) == run("hello", "--device=cpu:0") == "40 + 2 = 42\n"
+    for good in ("GPU", "/gpu:0", "/device:GPU:0", "/cpu:0", "cpu:0"):
+        assert run("hello", f"--device={good}", env=soft) == "40 + 2 = 42\n"
     for name, *flags in (("linear_regression",), ("functions",), ("mnist_cnn", "--train_steps=3", "--batch_size=8"),
                          ("mnist_multiworker", "--train_steps=50")):
         same = [re.findall(r"y = .*|test accuracy .*", run(name, *flags, f"--device={d}", env=soft)) for d in ("CPU", "GPU")]

@@ -390,6 +390,10 @@ def cards_of_tasks():
     assert "[5,3]" in out, out
     p = run("--gpus_per_task=1", "--workers=3", given="5,3")
     assert p.returncode == 2 and "CUDA_VISIBLE_DEVICES=5,3 has no card left for worker/2" in p.stderr, p
+    for given, why in (("-1", "has no card left for worker/0"), ("4,-1,5", "has no card left for worker/1"),
+                       ("0,1,0", "has 0 twice")):
+        p = run("--gpus_per_task=1", "--workers=2", "--ps=0", given=given)
+        assert p.returncode == 2 and f"CUDA_VISIBLE_DEVICES={given} {why}" in p.stderr, p
     with tempfile.NamedTemporaryFile("w") as f:
         f.write("a worker\nb worker worker\n")
         f.flush()

@@ -78,6 +78,16 @@ def callables_in_time(c):
             pass
         else:
             raise AssertionError("no error")
+        for field in ("feed_devices", "fetch_devices"):
+            made = config_pb2.CallableOptions(fetch=["never:0"])
+            getattr(made, field)["never:0"] = "nonsense device"
+            try:
+                s._make_callable_from_options(made)()
+            except tf.errors.UnimplementedError as e:
+                assert "feed_devices" in e.message, e.message
+            else:
+                raise AssertionError("no error")
+        made = config_pb2.CallableOptions(fetch=["never:0"])
         made.tensor_connection.add(from_tensor="a:0", to_tensor="b:0")
         try:
             s._make_callable_from_options(made)()

@@ -163,6 +163,16 @@ static void servers_heed_their_own(void **state) {
   text_release(&none);
 }
 
-RUN_TESTS(cmocka_unit_test(cards_are_those_that_are_visible), cmocka_unit_test(mistakes_are_tensorflows),
-          cmocka_unit_test(without_cards_nothing_is_heeded), cmocka_unit_test(sessions_heed_it),
-          cmocka_unit_test(servers_heed_their_own))
+static void a_type_is_counted_once(void **state) {
+  struct device_count counts[4];
+  int n;
+  setup_gpus("2");
+  ASSERT_OK(device_counts_parse("GPU=1,CPU=2", counts, 4, &n));
+  assert_int_equal(n, 2);
+  ASSERT_FAILS(device_counts_parse("GPU=1,CPU=2,GPU=2", counts, 4, &n), SHOAL_INVALID_ARGUMENT,
+               "names devices of type GPU twice");
+}
+
+RUN_TESTS(cmocka_unit_test(a_type_is_counted_once), cmocka_unit_test(cards_are_those_that_are_visible),
+          cmocka_unit_test(mistakes_are_tensorflows), cmocka_unit_test(without_cards_nothing_is_heeded),
+          cmocka_unit_test(sessions_heed_it), cmocka_unit_test(servers_heed_their_own))

@@ -167,6 +167,29 @@ static void kernels_for_who_asks(void **state) {
   free_devices(d);
 }
 
-RUN_TESTS(cmocka_unit_test(it_is_told_why), cmocka_unit_test(kernels_for_who_asks),
-          cmocka_unit_test(every_node_is_where_it_asked), cmocka_unit_test(what_is_not_there_is_named),
-          cmocka_unit_test(soft_placement_stays_on_the_task))
+static bool no_queue(const struct shoal_node *n, const char *device_type) {
+  return !strcmp(device_type, "CPU") || !op_is(n->op, "FIFOQueueV2");
+}
+
+/* Of a group that is refused the op is named that has no kernel, wherever it is in it. */
+static void what_lacks_a_kernel_is_named(void **state) {
+  struct place_device *d = make_devices();
+  struct shoal_graph *g = graph_new();
+  struct named_attr *attrs = mem_zalloc(2, sizeof *attrs);
+  struct shoal_node *queue;
+  add(g, 0, "/device:GPU:0");
+  attrs[0] = (struct named_attr){mem_strdup("component_types"), attr_list(ATTR_TYPE)};
+  attr_list_add(&attrs[0].value, attr_type(SHOAL_FLOAT32));
+  attrs[1] = (struct named_attr){mem_strdup("_class"), attr_list(ATTR_STRING)};
+  attr_list_add(&attrs[1].value, attr_string("loc:@n0", strlen("loc:@n0")));
+  ASSERT_OK(graph_add(g, "queue", op_find("FIFOQueueV2"), NULL, 0, attrs, 2, &queue));
+  struct place_options o = {.devices = d, .n_devices = DEVICES, .has_kernel = no_queue};
+  ASSERT_FAILS(graph_place(g, &o), SHOAL_INVALID_ARGUMENT,
+               "no supported kernel for GPU devices is available for {{node queue}} (op FIFOQueueV2)");
+  graph_free(g);
+  free_devices(d);
+}
+
+RUN_TESTS(cmocka_unit_test(it_is_told_why), cmocka_unit_test(what_lacks_a_kernel_is_named),
+          cmocka_unit_test(kernels_for_who_asks), cmocka_unit_test(every_node_is_where_it_asked),
+          cmocka_unit_test(what_is_not_there_is_named), cmocka_unit_test(soft_placement_stays_on_the_task))

@@ -49,7 +49,7 @@ struct sighting {
 struct sights {
   VEC(struct sighting) members;
   VEC(int64_t) instances; /* of the first generation */
-  bool any, unclear;
+  bool any, unclear, branches;
 };
 
 static int by_group(const void *a, const void *b) {
@@ -132,25 +132,37 @@ static shoal_status check_size(const struct sighting *m, const struct device_cen
                  m->device, m->size, m->group, n, d.type);
 }
 
-/* Is each group as large as the devices that are in it here? More than that is an error, as it would be when they run.
- */
+bool collective_may_be_dead(const struct shoal_node *n) {
+  static const char *const ops[] = {"Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge", "_XlaMerge"};
+  for (size_t i = 0; i < COUNT_OF(ops); i++)
+    if (op_is(n->op, ops[i])) return true;
+  return false;
+}
+
+/* Could the two be in one group? More members than its size is an error, as it would be when they run. */
+static shoal_status check_member(const struct sighting *m, const struct sighting *first, int64_t devices) {
+  if (m->size != first->size)
+    return INTERNAL("Device %s is joining a group with size %" PRId64 ", but that group has size %" PRId64
+                    " (group_key=%" PRId64 ")",
+                    m->device, m->size, first->size, m->group);
+  if (devices > m->size)
+    return INTERNAL("Device %s is joining a group that is already full (group_key=%" PRId64 ")", m->device, m->group);
+  return NULL;
+}
+
+/* Is each group as large as the devices that are in it here? Of graphs with branches that is all that is asked: those
+ * that are not taken may have what they like. */
 static shoal_status count_members(struct sights *t, const struct device_census *there, bool *all_here) {
   *all_here = !t->unclear;
   if (t->members.n) qsort(t->members.at, t->members.n, sizeof *t->members.at, by_group);
   for (size_t i = 0, end; i < t->members.n; i = end) {
     const struct sighting *first = &t->members.at[i];
     int64_t devices = 1;
-    TRY(check_size(first, there));
+    if (!t->branches) TRY(check_size(first, there));
     for (end = i + 1; end < t->members.n && t->members.at[end].group == first->group; end++) {
       const struct sighting *m = &t->members.at[end];
       devices += strcmp(m->device, m[-1].device) != 0;
-      if (m->size != first->size)
-        return INTERNAL("Device %s is joining a group with size %" PRId64 ", but that group has size %" PRId64
-                        " (group_key=%" PRId64 ")",
-                        m->device, m->size, first->size, m->group);
-      if (devices > m->size)
-        return INTERNAL("Device %s is joining a group that is already full (group_key=%" PRId64 ")", m->device,
-                        m->group);
+      if (!t->branches) TRY(check_member(m, first, devices));
     }
     *all_here &= devices == first->size;
   }
@@ -175,6 +187,7 @@ shoal_status collective_survey(const struct shoal_graph *g, const struct device_
   for (size_t i = 0; i < g->nodes.n; i++) {
     const struct shoal_node *n = g->nodes.at[i];
     if (n && is_collective(n->op->name, strlen(n->op->name))) see_node(&t, n);
+    t.branches |= n && collective_may_be_dead(n);
   }
   if (calls_collectives(g)) t.any = t.unclear = true;
   int64_t key = t.any ? hash_instances(&t) : 0;

@@ -4,8 +4,9 @@
  * before it has ended. Told of that, a leader sees when members hold back each other, each what another one waits for,
  * and no step need wait for its deadline to learn of it (collective/orders.h). Every word of it must be certain, for
  * collectives that nothing orders may be come to in any order: so nothing is said of graphs with branches and loops,
- * of what comes after a function's call, whose results may come before its arguments, or after an op that looks at a
- * shape alone, and nothing of what is not constant. What is left unsaid is told as before, by the deadline.
+ * of instances that a device comes to more than once, of what comes after a function's call, whose results may come
+ * before its arguments, or after an op that looks at a shape alone, and nothing of what is not constant. What is left
+ * unsaid is told as before, by the deadline.
  *
  * The graph is walked from each collective on, as far as MOST_WALKED says: many are found near. */
 #include <stdlib.h>
@@ -28,19 +29,12 @@ struct order_walk {
   VEC(struct ordered) members;
   int *first, *next; /* [nodes + 1], [edges]: of each node those behind it, first[id] to first[id + 1] */
   int *seen;         /* [nodes]: which walk has come there */
-  int64_t *keys;     /* [nodes] of members; NO_KEY: it is none */
+  int64_t *keys;     /* [nodes] of what may be held back; NO_KEY: it is nothing of that */
   bool *stops;       /* [nodes]: what comes after it may begin before it has ended */
   int walked;        /* in all walks */
 };
 
 static const int64_t NO_KEY = INT64_MIN;
-
-static bool chooses(const struct shoal_node *n) {
-  static const char *const names[] = {"Merge", "RefMerge", "_XlaMerge"};
-  for (size_t i = 0; i < COUNT_OF(names); i++)
-    if (op_is(n->op, names[i])) return true;
-  return false;
-}
 
 static bool may_be_passed(const struct shoal_graph *g, const struct shoal_node *n) {
   static const char *const early[] = {
@@ -61,12 +55,29 @@ static bool find_members(struct order_walk *w) {
     struct shoal_node *n = w->graph->nodes.at[i];
     int64_t group, instance;
     w->keys[i] = NO_KEY;
-    if (n && chooses(n)) return false;
+    if (n && collective_may_be_dead(n)) return false;
     if (!n || !collective_keys(n, &group, &instance)) continue;
     w->keys[i] = orders_key((int)group, (int)instance);
     vec_push(&w->members, ((struct ordered){n, w->keys[i]}));
   }
   return w->members.n > 1;
+}
+
+static const char *device_of(const struct shoal_node *n) { return n->assigned ? n->assigned : n->device; }
+
+static int by_device(const void *a, const void *b) {
+  const struct ordered *x = a, *y = b;
+  if (x->key != y->key) return x->key < y->key ? -1 : 1;
+  return strcmp(device_of(x->node), device_of(y->node));
+}
+
+/* What a device comes to more than once may be come to though one of its nodes is held back. */
+static void forget_repeated(struct order_walk *w) {
+  qsort(w->members.at, w->members.n, sizeof *w->members.at, by_device);
+  for (size_t i = 1; i < w->members.n; i++) {
+    const struct ordered *m = &w->members.at[i];
+    if (!by_device(m - 1, m)) w->keys[m->node->id] = w->keys[m[-1].node->id] = NO_KEY;
+  }
 }
 
 static void each_before(const struct shoal_node *n, void (*see)(void *arg, int from, int to), void *arg) {
@@ -94,8 +105,6 @@ static void turn_edges(struct order_walk *w) {
   for (size_t i = 0; i < n; i++)
     if (g->nodes.at[i]) each_before(g->nodes.at[i], add_edge, w);
 }
-
-static const char *device_of(const struct shoal_node *n) { return n->assigned ? n->assigned : n->device; }
 
 static int by_key(const void *a, const void *b) {
   int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -134,6 +143,7 @@ static void walk(struct order_walk *w, const struct ordered *m, int turn) {
 void collective_order(struct shoal_graph *g) {
   struct order_walk w = {.graph = g, .keys = mem_zalloc(g->nodes.n + 1, sizeof *w.keys)};
   if (find_members(&w)) {
+    forget_repeated(&w);
     w.stops = mem_zalloc(g->nodes.n + 1, sizeof *w.stops);
     for (size_t i = 0; i < g->nodes.n; i++) w.stops[i] = g->nodes.at[i] && may_be_passed(g, g->nodes.at[i]);
     turn_edges(&w);

@@ -49,6 +49,7 @@ struct party {
   struct memory_member *shared;      /* NULL: in parcels */
   struct rendezvous *parcelled;      /* the step's, that they are values of; NULL: in memory */
   struct step_parcels *parcels;      /* of it */
+  bool memory_missed;                /* parcels: who would rather share memory cannot, either */
   const struct party_run *disclosed; /* parcels: what others were told of that may have another shape */
   struct party_run *first, *last;
   struct party_run one;     /* where the first is */
@@ -265,6 +266,7 @@ static bool is_for_windows(const struct collective_member *m) {
 static bool fits(const struct party *p, const struct session_collectives *site, const struct step *step,
                  const struct collective_member *m) {
   if (p->shared ? m->algorithm >= 0 : !is_parcelled(m, p->group)) return false;
+  if (!p->shared && m->algorithm < 0 && !p->memory_missed) return false; /* wherever it is, whatever came before it */
   if (m->on_device && !is_for_windows(m)) return false;
   return p->site == site && p->step == step && p->device == m->device && p->on_device == m->on_device &&
          p->group->key == m->group_key && p->group->size == m->group_size && (m->rank < 0 || m->rank == p->rank) &&
@@ -292,6 +294,7 @@ static struct party *party_new(struct session_collectives *site, struct step *st
   p->rank = rank;
   p->shared = shared;
   if (shared) return p;
+  p->memory_missed = m->algorithm < 0;
   p->parcelled = steps_get(site->session->worker->steps, step->id);
   p->parcels = collective_parcels(p->parcelled, g, rank, step->inter);
   return p;

@@ -174,6 +174,8 @@ shoal_status collective_survey(const struct shoal_graph *g, const struct device_
                                struct collective_survey *out);
 /* A collective's keys, where they are known before it runs. */
 bool collective_keys(const struct shoal_node *n, int64_t *group, int64_t *instance);
+/* Branches and loops: where one is, not all nodes of the graph need run. */
+bool collective_may_be_dead(const struct shoal_node *n);
 
 /* ---- collective_order.c ---- */
 

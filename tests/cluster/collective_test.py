@@ -274,8 +274,8 @@ def alone(task):
 
 def told_to_all(cluster, ranks, build, text, error=tf.errors.InvalidArgumentError):
     """What a client of each task, at a time, fails with has the text in it; those who heard of it by a step that has failed
-    elsewhere have it with the task."""
-    said = {}
+    elsewhere have it with the task. (Of a session that has failed and is closed nobody is told who comes later: all stay.)"""
+    said, all_said = {}, threading.Barrier(len(ranks))
 
     def client(task):
         with tf.Graph().as_default(), tf.Session(cluster.target("worker", task), config=alone(task)) as s:
@@ -283,6 +283,7 @@ def told_to_all(cluster, ranks, build, text, error=tf.errors.InvalidArgumentErro
                 said[task] = s.run(build(task))
             except tf.errors.OpError as e:
                 said[task] = e
+            all_said.wait(100)
     threads = [threading.Thread(target=client, args=(t,)) for t in ranks]
     for t in threads:
         t.start()
@@ -356,12 +357,54 @@ def what_would_never_end():
             at = dict(group=next(group), v2=v2)
             told_to_all(c, (0, 1), lambda t: one_after_the_other(t, (1, 2) if t else (2, 1), **at), "called in other orders")
             told_to_all(c, (0, 1), lambda t: member("reduce", [1.0], t, communication_hint="shoal:tree" if t else "shoal:ring", **at), "expected communication_hint ")
-            told_to_all(c, (0, 1), lambda t: [member("reduce", [1.0], t, **at) for _ in range(2 - t)], "both take part in instance 1")
-            if not v2:
+            if not v2:  # of a group that has not met yet, a member that comes late hears nothing of the step's failure
                 continue
+            told_to_all(c, (0, 1), lambda t: [member("reduce", [1.0], t, **at) for _ in range(2 - t)], "both take part in instance 1")
             large = next(group)  # clients that see their own task alone: the leader asks all of them, after a while
             told_to_all(c, (0, 1), lambda t: member("reduce", [1.0], t, group=large, v2=v2, size=10), "can never be whole: its cluster has 9 devices of type CPU")
             clients(c, [(0, 0), (1, 0)], v2)
+
+
+def behind(made, *at, **keys):
+    with tf.control_dependencies(made):
+        return member("reduce", [1.0], *at, **keys)
+
+
+def what_may_look_endless():
+    """Legal steps that look like others which never end: an instance that a device comes to twice, with another one between;
+    one whose other node is dead; a branch with a group too large, not taken; other algorithms beside each other, on some
+    devices with a collective between."""
+    def run(s, made, want, feeds=None, steps=4):
+        for _ in range(steps):
+            got = s.run(made, feeds, options=tf.RunOptions(timeout_in_ms=30000))
+            assert all(list(x) == y for x, y in zip(got, want)), got
+
+    with Cluster(flags=["--cpu_devices=2"], worker=["shoal"] * 2) as c, tf.Graph().as_default():
+        with tf.Session(c.target("worker", 0)) as s:
+            made = []
+            first, other = (member("reduce", [1.0], 0, group=1, instance=i) for i in (2, 1))
+            made += [first, other, behind([first, other], 0, group=1, instance=2)]
+            made += [member("reduce", [1.0], 1, group=1, instance=2)]
+            made += [behind(made[-1:], 1, group=1, instance=1)]
+            made += [behind(made[-1:], 1, group=1, instance=2)]
+            run(s, made, [[2.0]] * 6)
+            taken = tf.placeholder(tf.bool)
+            with tf.device("/job:worker/task:0/cpu:0"):
+                free, dead = RAW.Switch(data=[1.0], pred=taken)
+                held = member("reduce", [1.0], 0, group=2, instance=1)
+                keys = dict(group_size=2, group_key=2, instance_key=2, merge_op="Add", final_op="Id", subdiv_offsets=[0])
+                with tf.control_dependencies([held]):
+                    dead = RAW.CollectiveReduce(input=dead, **keys)
+                free = RAW.CollectiveReduce(input=free, **keys)
+            other = member("reduce", [1.0], 1, group=2, instance=2)
+            run(s, [held, other, behind([other], 1, group=2, instance=1), free], [[2.0]] * 4, {taken: False})
+            large = [tf.cond(taken, lambda t=t: member("reduce", [1.0], t, group=3, size=64), lambda t=t: member("reduce", [1.0], t, group=4)) for t in (0, 1)]
+            run(s, large, [[2.0]] * 2, {taken: False})
+            places = [(t, cpu) for t in (0, 1) for cpu in (0, 1)]
+            made = [member("reduce", [1.0], *p, group=5, size=4, communication_hint="shoal:direct") for p in places]
+            made += [member("reduce", [1.0], *p, group=6, size=3, instance=2) for p in places[1:]]
+            made += [member("reduce", [1.0], *p, group=5, size=4, instance=3) for p in places]
+            run(s, made, [[4.0]] * 4 + [[3.0]] * 3 + [[4.0]] * 4)
 
 
 def waits_end(cluster):
@@ -727,7 +770,7 @@ if __name__ == "__main__":
         code = report([(f.__name__.replace("_", " "), lambda f=f: f(c))
                        for f in (within_a_task, across_tasks, a_client_of_each_task, exchanges, communicators, large, odd_sizes, what_does_not_fit, waits_end,
                                  roles_change, only_messages_are_taken, sequences, a_member_is_lost)] +
-                      [(f.__name__.replace("_", " "), f) for f in (what_would_never_end, a_member_is_gone_before_it_comes, a_member_is_stopped, a_member_is_stopped_amid_messages, three_tasks, in_shared_memory, many_together,
+                      [(f.__name__.replace("_", " "), f) for f in (what_would_never_end, what_may_look_endless, a_member_is_gone_before_it_comes, a_member_is_stopped, a_member_is_stopped_amid_messages, three_tasks, in_shared_memory, many_together,
                                                                   shapes_that_change, messages_of_bfloat16, steps_of_one,
                                                                   more_groups_than_there_is_memory_for,
                                                                   without_the_fast_path, another_leads, a_session_names_its_leader,

@@ -589,8 +589,8 @@ static shoal_status check_instance(const struct leader_roll *r, const struct ins
   if (r->arithmetic && q->arithmetic && r->arithmetic != q->arithmetic)
     return INVALID("Collective instance %d expected %s but got %s from %s", q->key,
                    collective_arithmetic_name(r->arithmetic), collective_arithmetic_name(q->arithmetic), q->device);
-  /* Steps may differ in these, if all members do. */
-  if (!r->complete && r->hint && q->hint && r->hint != q->hint) {
+  /* Steps may differ in this, if all members do: who is in another one is told of that. */
+  if (!r->complete && r->step == q->step && r->hint && q->hint && r->hint != q->hint) {
     char wanted[COLLECTIVE_HINT_NAME], got[COLLECTIVE_HINT_NAME];
     collective_hint_print(r->hint, wanted);
     collective_hint_print(q->hint, got);
@@ -661,7 +661,6 @@ static shoal_status find_roll(struct leader *l, const struct instance_question *
   snprintf(name, sizeof name, "%d:%d", q->group_key, q->key);
   TRY(refused(l, name, q->device, q->asker));
   struct leader_roll *r = strmap_get(&l->instances.rolls, name);
-  if (r) TRY(check_step(l, &r, q, o)); /* first: what members of a step that is over wanted is nobody's business */
   shoal_status s = r ? check_instance(r, q) : NULL;
   if (r && !s) s = check_part(r, q, rank);
   if (r && (r->size != q->group_size || (s && is_settled(r)))) { /* of a group that is no more, or of another program */
@@ -672,6 +671,7 @@ static shoal_status find_roll(struct leader *l, const struct instance_question *
   }
   if (s && !r->complete) o->others = roll_refuse(l, r, q->device, q->asker, r->size, s);
   TRY(s);
+  if (r) TRY(check_step(l, &r, q, o));
   if (!r) {
     TRY(make_room(l, &l->instances, q->asker, o));
     r = roll_new(&l->instances, name, q->asker, q->group_size);

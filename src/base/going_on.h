@@ -14,6 +14,7 @@ enum { GOING_ON_MOST = 32 }; /* one upon another */
 
 struct going_on {
   int depth;
+  bool among_others;               /* when it has gone on, others are told of the end of their waiting */
   const struct cancel *cancelling; /* whose hooks this thread calls; NULL: nobody's */
 };
 extern __thread struct going_on going_on; /* this thread's */
@@ -22,6 +23,14 @@ extern __thread struct going_on going_on; /* this thread's */
 static inline bool may_go_on(const struct cancel *own) {
   if (going_on.cancelling) return going_on.cancelling == own;
   return going_on.depth < GOING_ON_MOST;
+}
+
+/* True: whoever is told of the end of its waiting now is not the last whom this thread tells. Where it would compute
+ * for long the others had better not wait for that. What was so before. */
+static inline bool going_on_among_others(bool others) {
+  bool before = going_on.among_others;
+  going_on.among_others = others;
+  return before;
 }
 
 /* Between these nothing but what is being cancelled goes on here. */

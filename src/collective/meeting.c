@@ -15,7 +15,9 @@
 
 #include "base/block.h"
 #include "base/clock.h"
+#include "base/going_on.h"
 #include "base/mem.h"
+#include "base/together.h"
 #include "base/vec.h"
 #include "collective/exchange.h"
 
@@ -32,6 +34,7 @@ struct meeting_instance {
   struct group *group;
   struct order_place place;
   int key, n;
+  shoal_status why; /* once it is decided: that there is no result */
   uint64_t frame, iter;
   struct collective_member *members[]; /* [group size], n of them so far, in order of rank */
 };
@@ -202,34 +205,47 @@ static shoal_status check_complete(const struct meeting_instance *at) {
       at->key, at->n);
 }
 
-/* The instance is out of the list and its members' waits are decided: ends them all. s is consumed. */
-static void conclude(struct meeting_instance *at, shoal_status s) {
+/* The instance is out of the list and its members' waits are decided: ends them all. more: and others after them. */
+static void conclude(struct meeting_instance *at, bool more) {
   struct tensor *results = block_zalloc((size_t)at->n * sizeof *results);
+  shoal_status s = at->why;
   if (!s) s = check_complete(at);
   if (s) status_prefix(s, "Collective ops is aborted by: ");
   else s = exchange_run(at->members, at->n, results);
-  for (int i = 0; i < at->n; i++) finish(at->members[i], s ? status_copy(s) : NULL, s ? NULL : &results[i]);
+  for (int i = 0; i < at->n; i++) {
+    bool before = going_on_among_others(more || i + 1 < at->n);
+    finish(at->members[i], s ? status_copy(s) : NULL, s ? NULL : &results[i]);
+    going_on_among_others(before);
+  }
   block_free(results);
   shoal_status_free(s);
   block_free(at);
 }
 
-/* With the lock held: its members' waits are decided, and it is put before others that are to be concluded. */
-static void decide(struct meeting *m, struct meeting_instance *at, struct meeting_instance **ended) {
+/* What one thread's newcomers have led to. */
+struct admission {
+  struct meeting_instance *ended, **last; /* to be concluded */
+  struct collective_member *refused;      /* they came to no instance; why is in `refusal` */
+};
+
+/* With the lock held: its members' waits are decided. s (which stays the caller's): there is no result. */
+static void decide(struct meeting *m, struct meeting_instance *at, shoal_status s, struct admission *a) {
   unlink_instance(m, at);
   for (int i = 0; i < at->n; i++) {
     at->members[i]->instance = NULL;
     orders_leave(&m->orders, &at->members[i]->order);
   }
-  at->next = *ended;
-  *ended = at;
+  at->why = s ? status_copy(s) : NULL;
+  at->next = NULL;
+  *a->last = at;
+  a->last = &at->next;
 }
 
 /* With the lock held: are there members now that wait for each other (orders.h)? The instances where they do are
  * decided. */
-static shoal_status check_order(struct meeting *m, struct collective_member *c, struct meeting_instance **ended) {
+static void check_order(struct meeting *m, struct collective_member *c, struct admission *a) {
   c->order = (struct order_wait){.device = c->device->name, .holds = c->holds};
-  if (!orders_wait(&m->orders, &c->instance->place, &c->order)) return NULL;
+  if (!orders_wait(&m->orders, &c->instance->place, &c->order)) return;
   VEC(struct meeting_instance *) circle = {0};
   shoal_status s = orders_circle(&c->order);
   struct order_wait *e = &c->order;
@@ -237,14 +253,14 @@ static shoal_status check_order(struct meeting *m, struct collective_member *c, 
     vec_push(&circle, (struct meeting_instance *)((char *)e->place - offsetof(struct meeting_instance, place)));
     e = e->held_by;
   } while (e != &c->order);
-  for (size_t i = 0; i < circle.n; i++) decide(m, circle.at[i], ended);
+  for (size_t i = 0; i < circle.n; i++) decide(m, circle.at[i], s, a);
   vec_release(&circle);
-  return s;
+  shoal_status_free(s);
 }
 
-/* With the lock held. *ended: an instance that is complete, or that the newcomer does not fit (and is in); or several,
- * whose members wait for each other. */
-static shoal_status admit(struct meeting *m, struct collective_member *c, struct meeting_instance **ended) {
+/* With the lock held. An instance that is now complete, or that the newcomer does not fit (and is in), is decided. An
+ * error: it came to none. */
+static shoal_status admit(struct meeting *m, struct collective_member *c, struct admission *a) {
   struct group *g;
   TRY(find_group(m, c, &g));
   struct meeting_instance *at = find_instance(m, g, c);
@@ -255,32 +271,72 @@ static shoal_status admit(struct meeting *m, struct collective_member *c, struct
   insert_by_rank(at, c);
   if (!s && waits) {
     if (c->timeout_s > 0) alarm_set(&c->alarm, clock_ns() + (int64_t)(MIN(c->timeout_s, 1e9) * 1e9), on_time_out, c);
-    return check_order(m, c, ended);
+    check_order(m, c, a);
+    return NULL;
   }
-  decide(m, at, ended);
-  return s;
+  decide(m, at, s, a);
+  shoal_status_free(s);
+  return NULL;
+}
+
+/* Those who come together, linked by next. The meeting may be gone when the last of them is told. */
+static void admit_all(struct meeting *m, struct collective_member *first) {
+  struct admission a = {.last = &a.ended};
+  pthread_mutex_lock(&m->lock);
+  for (struct collective_member *c = first, *next; c; c = next) {
+    next = c->next;
+    shoal_status s = admit(m, c, &a); /* if it is decided by now it is still there: we tell it */
+    if (!s) continue;
+    c->refusal = s;
+    c->next = a.refused;
+    a.refused = c;
+  }
+  pthread_mutex_unlock(&m->lock);
+  for (struct collective_member *c = a.refused, *next; c; c = next) {
+    next = c->next;
+    c->done(c, status_prefix(c->refusal, "Collective ops is aborted by: "), NULL);
+  }
+  for (struct meeting_instance *at = a.ended, *next; at; at = next) {
+    next = at->next;
+    conclude(at, next);
+  }
+}
+
+/* Those that a thread comes to one after another (base/together.h). */
+struct arrival {
+  struct together together; /* first */
+  struct meeting *meeting;
+  struct collective_member *first, **last;
+};
+
+static __thread struct arrival *open_arrival; /* this thread's */
+
+static void arrive(struct together *t) {
+  struct arrival a = *(struct arrival *)t;
+  if (open_arrival == (struct arrival *)t) open_arrival = NULL;
+  block_free(t);
+  admit_all(a.meeting, a.first);
 }
 
 void meeting_join(struct meeting *m, struct collective_member *c) {
   c->meeting = m;
-  shoal_status s = NULL;
-  if (c->group_size > c->device->task_devices)
-    s = UNIMPLEMENTED(
-        "Collective op %s: group %d has %d members, but its task has %d devices of that type, and no others to meet",
-        c->name, c->group_key, c->group_size, c->device->task_devices);
-  if (s) {
-    c->done(c, s, NULL);
+  c->next = NULL;
+  if (c->group_size > c->device->task_devices) {
+    c->done(c,
+            UNIMPLEMENTED("Collective op %s: group %d has %d members, but its task has %d devices of that type, and no "
+                          "others to meet",
+                          c->name, c->group_key, c->group_size, c->device->task_devices),
+            NULL);
     return;
   }
-  struct meeting_instance *ended = NULL;
-  pthread_mutex_lock(&m->lock);
-  s = admit(m, c, &ended);
-  pthread_mutex_unlock(&m->lock);
-  bool waits = !ended;
-  for (struct meeting_instance *next; ended; ended = next) {
-    next = ended->next;
-    conclude(ended, s ? status_copy(s) : NULL);
+  struct arrival *a = open_arrival;
+  if (a && a->meeting == m) {
+    *a->last = c;
+    a->last = &c->next;
+    return;
   }
-  if (!waits) shoal_status_free(s);
-  else if (s) c->done(c, status_prefix(s, "Collective ops is aborted by: "), NULL);
+  a = block_alloc(sizeof *a);
+  *a = (struct arrival){{.begin = arrive}, m, c, &c->next};
+  if (together_leave(&a->together)) open_arrival = a;
+  else arrive(&a->together);
 }

@@ -58,6 +58,8 @@ struct collective_member {
   /* the meeting's own */
   struct meeting *meeting;
   struct meeting_instance *instance; /* meeting's lock: NULL once it is decided how the wait ends */
+  struct collective_member *next;    /* of those who come together */
+  shoal_status refusal;
   struct cancel_hook hook;
   struct alarm alarm;
   struct order_wait order; /* meeting's lock */

@@ -245,13 +245,26 @@ static void assign_slots(struct compiler *c) {
   }
 }
 
+/* 0 where the shape is not known. */
+static int64_t elements_of(const struct shoal_node *n, int out) {
+  int64_t elements = 0;
+  if (out >= n->n_out || !n->out_shapes || !shape_known(&n->out_shapes[out])) return 0;
+  shoal_status s = shape_elements(&n->out_shapes[out], &elements);
+  shoal_status_free(s);
+  return s ? 0 : MIN(elements, 1ll << 40);
+}
+
 /* Does it make a list of some length? */
 static bool is_long(const struct shoal_node *n) {
   enum { LONG = 256 };
-  if (n->n_out < 1 || !n->out_shapes || !shape_known(&n->out_shapes[0])) return false;
-  int64_t elements = 0;
-  shoal_status_free(shape_elements(&n->out_shapes[0], &elements));
-  return elements >= LONG;
+  return elements_of(n, 0) >= LONG;
+}
+
+static void count_elements(struct compiler *c, const int *segment) {
+  for (int i = c->p->n_once; i < c->p->n_nodes; i++) {
+    const struct shoal_node *n = c->order[i];
+    for (int k = 0; k < n->n_in; k++) c->p->segments[segment[i]].elements += elements_of(n->in[k].node, n->in[k].index);
+  }
 }
 
 static void node_flags(struct compiler *c, int i) {
@@ -377,6 +390,7 @@ static shoal_status compile(struct compiler *c, struct shoal_node **topological,
   if (!p->straight) return NULL;
   TRY(run_once(p));
   segments_link(p, segment);
+  count_elements(c, segment);
   segments_last_uses(p, segment);
   segments_find_drops(p);
   places_find(p, c->order, c->at);

@@ -64,6 +64,7 @@ struct segment {
   int first, n;           /* its nodes */
   int call;               /* asynchronous: its number among those; else -1 */
   bool expensive;         /* has a node that is */
+  int64_t elements;       /* that its nodes read, as far as shapes are known */
   bool follows;           /* waits for the one before it, whose next stage it is: stages.c */
   int pending;            /* segments it waits for */
   int first_next, n_next; /* those that wait for it, in plan->nexts */

@@ -436,13 +436,28 @@ static void call_goes_on(void *arg) {
   going_on.depth--;
 }
 
+/* Does something begin when it goes on that others would wait for? */
+static bool leads_to_work(const struct waiting_call *c) {
+  enum { MUCH = 1 << 15 };
+  const struct exec *e = c->exec;
+  const struct plan *p = e->plan;
+  const struct segment *seg = &p->segments[c->segment];
+  for (int i = 0; i < seg->n_next; i++) {
+    const struct segment *next = &p->segments[p->nexts[seg->first_next + i]];
+    if (atomic_load_explicit(&e->pending[next - p->segments], memory_order_relaxed) > 1) continue;
+    if (next->expensive || next->elements >= MUCH) return true;
+  }
+  return false;
+}
+
 static void call_done(struct kernel_ctx *ctx, shoal_status s) {
   struct waiting_call *c = (struct waiting_call *)ctx;
   INVARIANT(5, atomic_load_explicit(&c->meet, memory_order_relaxed) != CALL_ENDED);
   call_wrap_up(c, s);
   if (atomic_exchange(&c->meet, CALL_ENDED) == CALL_OPEN) return; /* the starter goes on */
   struct step *step = c->exec->step;
-  if (!step->inter || may_go_on(step->cancel)) call_goes_on(c);
+  bool crowds = going_on.among_others && step->inter && pool_threads(step->inter) > 1 && leads_to_work(c);
+  if (!step->inter || (may_go_on(step->cancel) && !crowds)) call_goes_on(c);
   else pool_submit(step->inter, call_goes_on, c);
 }
 

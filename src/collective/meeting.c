@@ -303,17 +303,17 @@ static void admit_all(struct meeting *m, struct collective_member *first) {
 }
 
 /* Those that a thread comes to one after another (base/together.h). */
-struct arrival {
+struct newcomers {
   struct together together; /* first */
   struct meeting *meeting;
   struct collective_member *first, **last;
 };
 
-static __thread struct arrival *open_arrival; /* this thread's */
+static __thread struct newcomers *open_newcomers; /* this thread's */
 
-static void arrive(struct together *t) {
-  struct arrival a = *(struct arrival *)t;
-  if (open_arrival == (struct arrival *)t) open_arrival = NULL;
+static void come(struct together *t) {
+  struct newcomers a = *(struct newcomers *)t;
+  if (open_newcomers == (struct newcomers *)t) open_newcomers = NULL;
   block_free(t);
   admit_all(a.meeting, a.first);
 }
@@ -329,14 +329,14 @@ void meeting_join(struct meeting *m, struct collective_member *c) {
             NULL);
     return;
   }
-  struct arrival *a = open_arrival;
+  struct newcomers *a = open_newcomers;
   if (a && a->meeting == m) {
     *a->last = c;
     a->last = &c->next;
     return;
   }
   a = block_alloc(sizeof *a);
-  *a = (struct arrival){{.begin = arrive}, m, c, &c->next};
-  if (together_leave(&a->together)) open_arrival = a;
-  else arrive(&a->together);
+  *a = (struct newcomers){{.begin = come}, m, c, &c->next};
+  if (together_leave(&a->together)) open_newcomers = a;
+  else come(&a->together);
 }

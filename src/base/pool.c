@@ -58,13 +58,17 @@ struct pool {
   struct patience patience;  /* of looking out */
   atomic_llong help_gain;    /* nanoseconds that helpers spared of late; below 0: they are in the way */
   atomic_uint loops;
-  atomic_int callers; /* threads that are in a loop of their own */
+  atomic_int callers; /* threads that compute, or are in a loop of their own */
   bool stop;          /* lock */
   int n_threads;
   pthread_t *threads;
 };
 
 static _Thread_local const struct pool *mine;
+static _Thread_local struct {
+  struct pool *pool; /* that this thread counts as a caller of */
+  int depth;
+} computing;
 
 static void loop_help(void *arg);
 
@@ -288,8 +292,8 @@ static void share(struct pool *p, const struct pool_work *w, int64_t first, int 
   if (measured && did) judge_help(p, clock_ns() - began, (int64_t)((double)busy * (double)w->n / (double)did));
 }
 
-/* Threads that are in a loop of their own have cores of their own, and need them: replicas on devices of one process
- * compute side by side. The caller counts itself. */
+/* Threads that compute have cores of their own, and need them: replicas on devices of one process compute side by side.
+ * The caller counts itself. */
 static int helpers_for(const struct pool *p, const struct pool_work *w, int64_t n) {
   int64_t pieces = (n + w->least - 1) / w->least;
   int others = p->n_threads - (pool_is_mine(p) ? 1 : 0);
@@ -329,11 +333,23 @@ static bool shared(struct pool *p, const struct pool_work *w) {
 
 /* alone: the pieces if the caller does it all. */
 static void run_work(struct pool *p, const struct pool_work *w, int64_t alone) {
-  bool several = p && w->n > w->least;
-  if (several) atomic_fetch_add_explicit(&p->callers, 1, memory_order_relaxed);
+  bool several = p && w->n > w->least, counts = several && computing.pool != p;
+  if (counts) atomic_fetch_add_explicit(&p->callers, 1, memory_order_relaxed);
   if (!several || !shared(p, w))
     for (int64_t i = 0; i < w->n; i += alone) w->fn(w->arg, i, MIN(i + alone, w->n));
-  if (several) atomic_fetch_sub_explicit(&p->callers, 1, memory_order_relaxed);
+  if (counts) atomic_fetch_sub_explicit(&p->callers, 1, memory_order_relaxed);
+}
+
+void pool_compute(struct pool *p) {
+  if (computing.depth++ || !p) return;
+  computing.pool = p;
+  atomic_fetch_add_explicit(&p->callers, 1, memory_order_relaxed);
+}
+
+void pool_rest(void) {
+  if (--computing.depth || !computing.pool) return;
+  atomic_fetch_sub_explicit(&computing.pool->callers, 1, memory_order_relaxed);
+  computing.pool = NULL;
 }
 
 void pool_for_tapered(struct pool *p, int64_t n, int64_t most, int64_t least, int threads,

@@ -21,6 +21,11 @@ void pool_submit(struct pool *p, void (*fn)(void *arg), void *arg);
 /* True on one of p's own threads. */
 bool pool_is_mine(const struct pool *p);
 
+/* Between these this thread computes, in loops or not, and has a core of its own: that is one less to help in the loops
+ * of others. They nest. */
+void pool_compute(struct pool *p);
+void pool_rest(void);
+
 /* Calls fn over [0, n) in pieces of grain elements (the last may be shorter), on the caller and on idle threads
  * of p; returns when all are done. p may be NULL (the caller does everything). A piece is never larger than
  * grain unless everything runs on the caller alone, in which case fn may get [0, n) whole: pieces must be

@@ -515,6 +515,7 @@ static void run_todo(struct exec *e, struct todo *t) {
   struct pool *inter = e->step->inter;
   const struct file_roots *before = file_roots_use(p->device->files);
   uint64_t control = denormals_flush();
+  pool_compute(p->device->intra);
   together_open();
   while (t->n) {
     if (t->first[1] < 0) together_begin();
@@ -533,6 +534,7 @@ static void run_todo(struct exec *e, struct todo *t) {
     }
   }
   together_close();
+  pool_rest();
   file_roots_use(before);
   denormals_restore(control);
 }

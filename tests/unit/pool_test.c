@@ -125,6 +125,44 @@ static void a_loop_keeps_to_its_threads(void **state) {
   pool_free(p);
 }
 
+struct computer {
+  struct pool *p;
+  atomic_int state; /* 1: it computes; 2: it is to rest */
+};
+
+static void *compute(void *arg) {
+  struct computer *c = arg;
+  pool_compute(c->p);
+  atomic_store(&c->state, 1);
+  while (atomic_load(&c->state) == 1) usleep(100);
+  pool_rest();
+  return NULL;
+}
+
+static int most_in_a_loop(struct pool *p) {
+  struct crowd c = {0};
+  pool_for(p, 16, 1, linger, &c);
+  return c.most;
+}
+
+/* Of two threads that compute on two cores none has the other's. */
+static void who_computes_does_not_help(void **state) {
+  struct pool *p = pool_new(2, "test");
+  struct computer c = {p, 0};
+  pthread_t t;
+  pool_compute(p);
+  pool_compute(p); /* they nest */
+  pool_rest();
+  pthread_create(&t, NULL, compute, &c);
+  while (!atomic_load(&c.state)) usleep(100);
+  assert_int_equal(most_in_a_loop(p), 1);
+  atomic_store(&c.state, 2);
+  pthread_join(t, NULL);
+  assert_true(most_in_a_loop(p) <= 2); /* this thread and one other */
+  pool_rest();
+  pool_free(p);
+}
+
 struct nested {
   struct pool *p;
   atomic_int sum;
@@ -228,6 +266,6 @@ static void cancel_races_with_deregister(void **state) {
 
 RUN_TESTS(cmocka_unit_test(submitted_tasks_all_run), cmocka_unit_test(freed_when_its_last_task_is_over),
           cmocka_unit_test(loops_visit_each_index_once), cmocka_unit_test(a_loop_keeps_to_its_threads),
-          cmocka_unit_test(pieces_taper), cmocka_unit_test(loops_inside_loops_end),
-          cmocka_unit_test(helpers_that_bring_nothing_are_left_asleep), cmocka_unit_test(cancel_calls_each_hook_once),
-          cmocka_unit_test(cancel_races_with_deregister))
+          cmocka_unit_test(pieces_taper), cmocka_unit_test(who_computes_does_not_help),
+          cmocka_unit_test(loops_inside_loops_end), cmocka_unit_test(helpers_that_bring_nothing_are_left_asleep),
+          cmocka_unit_test(cancel_calls_each_hook_once), cmocka_unit_test(cancel_races_with_deregister))

@@ -101,6 +101,8 @@ void reduce_gradients(struct variable_maker *m, const shoal_var *vars, shoal_gra
   struct replica_gradients all = {vars, grads, changed};
   struct gradient_bucket k = {0};
   if (r->strategy->replicas == 1) return;
+  r->strategy->keras_rate = m->rate;
+  r->strategy->keras_has_state = m->keeps;
   graph_push_scope(m->g, "reduce");
   for (int i = n; i-- > 0 && !graph_error(m->g);) {
     if (!grads[i].values.node) continue;

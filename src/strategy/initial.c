@@ -82,7 +82,7 @@ shoal_out initial_value(struct shoal_graph *g, const struct shoal_strategy *s, s
 }
 
 static struct shoal_node *send(struct shoal_graph *g, struct shoal_strategy *s, shoal_var v) {
-  if (strategy_with_tensorflow(s)) return tensorflow_initial(g, s, v.value).node;
+  if (strategy_with_tensorflow(s)) return tensorflow_weight(g, s, v.value).node;
   struct shape shape = out_shape(v.value);
   shoal_dtype wire = sent_as(out_type(v.value));
   if (!graph_error(g) && wire == SHOAL_DT_INVALID)

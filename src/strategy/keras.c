@@ -1,4 +1,4 @@
-/* Beside Keras' fit, in a process of TensorFlow 2's MultiWorkerMirroredStrategy that is the first worker.
+/* Beside Keras' fit, in processes of TensorFlow 2's MultiWorkerMirroredStrategy, one of which may be the first worker.
  *
  * What fit runs, as it was seen (TensorFlow 2.15's Keras, one optimizer, no metric but "loss"):
  *
@@ -9,7 +9,8 @@
  *   an epoch's end     the sums of total and count, each a single number
  *   the next's begin   the same, of what has been set to zero
  *
- * All but the weights is received here and not used: the optimizer is C's own, and must do the same. */
+ * All but the weights is received here and not used: the optimizer is C's own, and must do the same. Where the first
+ * worker is a C program it sends what fit's process begins with, and its optimizer's learning rate. */
 #include "strategy/tensorflow.h"
 
 #include <stdlib.h>
@@ -20,19 +21,14 @@ enum { COUNTERS = 3 };
 
 /* ---- initial values ---- */
 
-/* What is received and not used is a local variable, so that it is received with the others. */
-static void take(struct shoal_graph *g, struct shoal_strategy *s, shoal_dtype dtype, const struct shape *shape) {
-  shoal_out like = shoal_init_zeros(g, dtype, (shoal_dims){shape->rank, shape->dims});
-  shoal_out got = tensorflow_initial(g, s, like);
+/* What is sent, or received and not used. It makes a local variable, so that it goes with the others. */
+static void pass(struct shoal_graph *g, struct shoal_strategy *s, shoal_out value) {
+  shoal_out got = tensorflow_initial(g, s, value);
   struct shoal_node *node = got.node;
   graph_push_control(g, &node, node ? 1 : 0);
   shoal_out yes = build_op1(g, "Identity", build_const_int(g, SHOAL_BOOL, 1));
   graph_pop_control(g);
   variable_make(g, "taken", yes, VARIABLE_LOCAL);
-}
-
-static void take_number(struct shoal_graph *g, struct shoal_strategy *s, shoal_dtype dtype) {
-  take(g, s, dtype, &(struct shape){0});
 }
 
 static void begin(struct shoal_graph *g, struct shoal_strategy *s) {
@@ -52,21 +48,37 @@ static void end(struct shoal_graph *g) {
 void keras_before_weights(struct shoal_graph *g, struct shoal_strategy *s) {
   if (s->initial_values) return;
   begin(g, s);
-  for (int i = 0; i < COUNTERS; i++) take_number(g, s, SHOAL_INT64);
+  for (int i = 0; i < COUNTERS; i++) pass(g, s, build_const_int(g, SHOAL_INT64, 0));
   end(g);
 }
 
 void keras_after_weights(struct shoal_graph *g, struct shoal_strategy *s) {
-  static const shoal_dtype numbers[] = {SHOAL_INT64, SHOAL_FLOAT32, SHOAL_FLOAT32, SHOAL_FLOAT32, SHOAL_INT64};
-  if (s->tensorflow != SHOAL_TENSORFLOW_KERAS || !s->weights.n) return;
+  if (s->tensorflow != SHOAL_TENSORFLOW_KERAS || !s->weights.n || graph_error(g)) return;
+  if (s->rules.is_chief && !s->keras_rate)
+    graph_fail(g,
+               UNIMPLEMENTED("the first worker beside Keras' fit tells it the learning rate, which has to be a number "
+                             "other than 0 of an optimizer that a replica applies"));
   begin(g, s);
-  for (size_t i = 0; i < COUNT_OF(numbers); i++) take_number(g, s, numbers[i]);
+  pass(g, s, build_const_int(g, SHOAL_INT64, 0)); /* iterations */
+  pass(g, s, build_const_float(g, SHOAL_FLOAT32, s->keras_rate));
+  for (int i = 0; i < 2; i++) pass(g, s, build_const_float(g, SHOAL_FLOAT32, 0)); /* total and count */
+  pass(g, s, build_const_int(g, SHOAL_INT64, 1));                                 /* steps_per_execution */
   for (size_t i = 0; i < s->weights.n; i++) {
     struct shape shape = out_shape(s->weights.at[i].value);
-    for (int k = 0; k < s->keras_slots; k++) take(g, s, out_type(s->weights.at[i].value), &shape);
+    shoal_out slot = shoal_init_zeros(g, out_type(s->weights.at[i].value), (shoal_dims){shape.rank, shape.dims});
+    for (int k = 0; k < s->keras_slots; k++) pass(g, s, slot);
   }
   end(g);
   vec_clear(&s->weights);
+}
+
+shoal_status keras_begins(const struct shoal_strategy *s, const shoal_created *c) {
+  bool goes_on = c->is_chief && c->checkpoint && c->global_step > 0;
+  if (s->tensorflow != SHOAL_TENSORFLOW_KERAS || !goes_on || !s->keras_has_state) return NULL;
+  return UNIMPLEMENTED(
+      "%s is of step %lld: fit's optimizer begins anew, and one with state of its own would go on here, "
+      "so that the weights would not stay the same",
+      c->checkpoint, (long long)c->global_step);
 }
 
 /* ---- the metric ---- */

@@ -266,8 +266,6 @@ static void add_tasks(struct shoal_strategy *s, const shoal_cluster *c) {
 static shoal_status join_tensorflow(struct shoal_strategy *s, const shoal_server *server) {
   if (!server_coordinates(server))
     return INVALID("with TensorFlow's workers the server has a part in coordination: .coordination_service = 1");
-  if (s->tensorflow == SHOAL_TENSORFLOW_KERAS && s->rules.is_chief)
-    return INVALID("beside Keras' fit a C program is not the first worker: fit's process has the values to begin with");
   s->rules.meet = tensorflow_hook;
   s->rules.ends_with_tasks = true;
   s->next_key = 0;

@@ -75,6 +75,8 @@ struct shoal_strategy {
   /* Beside Keras' fit: keras.c */
   int keras_slots;
   int64_t keras_steps;
+  double keras_rate; /* the learning rate; 0: none was told, or no number */
+  bool keras_has_state;
   shoal_var keras_metric[2];
   VEC(shoal_var) weights;      /* whose slots are not taken yet */
   struct variable_maker scope; /* while it is pushed */

@@ -110,7 +110,7 @@ static shoal_status sum_epoch(struct tensorflow_keys *k, const shoal_out *sums, 
 static shoal_status after_create(void *state, const shoal_created *c) {
   struct tensorflow_keys *k = state;
   k->next = FIRST_KEY + k->strategy->initial_values;
-  return NULL;
+  return keras_begins(k->strategy, c);
 }
 
 static shoal_status before_run(void *state, shoal_run_context *c) {

@@ -26,6 +26,8 @@ shoal_out tensorflow_number(struct shoal_graph *g, struct shoal_strategy *s, int
 /* Values that fit's process sends before and after the weights. */
 void keras_before_weights(struct shoal_graph *g, struct shoal_strategy *s);
 void keras_after_weights(struct shoal_graph *g, struct shoal_strategy *s);
+/* May a session begin so? */
+shoal_status keras_begins(const struct shoal_strategy *s, const shoal_created *c);
 /* Sums at the end of an epoch, and at the beginning of the next. */
 enum { KERAS_SUMS = 2 };
 struct keras_epoch {

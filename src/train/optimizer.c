@@ -532,6 +532,7 @@ shoal_op *shoal_apply_gradients_with(shoal_graph *g, shoal_optimizer optimizer, 
   u.no_decay = o.no_decay;
   if (m) m->moves_all = optimizer.row->powers;
   if (m) m->keeps = optimizer.row->slots > 0;
+  if (m) m->rate = optimizer.learning_rate_out.node ? 0 : optimizer.learning_rate;
   if (m && m->reduce) m->reduce(m, vars, u.grads, u.changed, n);
   shoal_op *all = apply_all(g, optimizer, &u, step);
   updates_release(&u);

@@ -63,8 +63,9 @@ struct variable_maker {
   bool (*slot)(struct variable_maker *m, shoal_var v, const char *under, const char *name, double fill, shoal_var *out);
   void (*spread)(struct variable_maker *m, const shoal_var *vars, const shoal_var *changed, struct shoal_node **done,
                  int n);
-  bool keeps;     /* said to `reduce`: the optimizer has slots */
-  bool moves_all; /* said to `reduce`: gradients that are rows change whole variables all the same, as Adam's do */
+  double rate;    /* said to `reduce`: the learning rate; 0: it is no number */
+  bool keeps;     /* the same: the optimizer has slots */
+  bool moves_all; /* the same: gradients that are rows change whole variables all the same, as Adam's do */
 };
 /* NULL: none. */
 struct variable_maker *variable_maker_on(const struct shoal_graph *g);

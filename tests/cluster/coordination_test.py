@@ -236,26 +236,30 @@ def trained_one_by_one():
     trained(["tf", "shoal"], "eager", 2)
 
 
-def fitted(workers, optimizer, slots, epochs=3, steps=4):
-    """Keras' fit in the first worker, C programs the others: the loss of each epoch is the same bits in all; with SGD, whose
-    arithmetic is the same, so are the weights. (Keras' Adam rounds in another order.)"""
-    at = addresses(workers)
+def fitted(kinds, optimizer, slots, epochs=3, steps=4):
+    """Keras' fit beside C programs, either of them the first worker: the loss of each epoch is the same bits in all; with
+    SGD, whose arithmetic is the same, so are the weights. (Keras' Adam rounds in another order.)"""
+    at = addresses(len(kinds))
     c = [TRAINER, "multi", str(epochs * steps), "sum=1", f"optimizer={optimizer}", "tensorflow=3", f"keras={steps}",
          f"slots={slots}"]
     fit = [sys.executable, os.path.join(ROOT, "tests", "cluster", "fit_tf2.py"), str(epochs), str(steps), optimizer]
-    texts = ended(*[Worker(c if i else fit, at, i) for i in range(workers)])
-    losses = [float.fromhex(x) for x in re.findall(r"^epoch \d+ (\S+)$", texts[0], re.M)]
-    assert len(losses) == epochs and losses[-1] < losses[0], texts[0]
-    hashes = [re.findall(r"^weights (\w+)$", text, re.M) for text in texts]
-    assert all(h == hashes[1] for h in hashes[1:]) and (optimizer != "sgd" or hashes[0] == hashes[1]), texts
-    for text in texts[1:]:
-        said = [float.fromhex(x) for x in re.findall(r"^\d+ (\S+)$", text, re.M)]
-        assert said[steps - 1::steps] == losses, (losses, text)
+    texts = ended(*[Worker(c if kind == "c" else fit, at, i) for i, kind in enumerate(kinds)])
+    losses, hashes = [], {"c": set(), "fit": set()}
+    for kind, text in zip(kinds, texts):
+        line, every = (r"^\d+ (\S+)$", steps) if kind == "c" else (r"^epoch \d+ (\S+)$", 1)
+        losses.append([float.fromhex(x) for x in re.findall(line, text, re.M)][every - 1::every])
+        hashes[kind].add(re.search(r"^weights (\w+)$", text, re.M)[1])
+    assert all(x == losses[0] for x in losses) and len(losses[0]) == epochs, (losses, texts)
+    assert losses[0][-1] < losses[0][0], losses[0]
+    assert all(len(h) == 1 for h in hashes.values()), texts
+    assert optimizer != "sgd" or hashes["c"] == hashes["fit"], texts
 
 
 def fitted_with_keras():
-    fitted(2, "sgd", 1)
-    fitted(3, "adam", 2)
+    fitted(["fit", "c"], "sgd", 1)
+    fitted(["fit", "c", "c"], "adam", 2)
+    fitted(["c", "fit"], "sgd", 1)
+    fitted(["c", "fit", "fit"], "adam", 2)
 
 
 BOTH = """

@@ -1,7 +1,8 @@
 """Strategies with the newest TensorFlow there was at `make deps`: its workers in one group with programs of Shoal's
 (TensorFlow 2's way, coordination_test.py), and a loop in graph mode one of whose servers is Shoal's (programs_test.py).
 
-What newer versions have no more (Estimator), or count in another way (Keras' fit), is left to 2.15.1's tests.
+What newer versions have no more (Estimator), or what fails among their own workers (Keras 3's fit), is left to 2.15.1's
+tests.
 """
 # not on the soft device: groups of TensorFlow 2, whose members are CPUs
 import sys

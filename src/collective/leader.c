@@ -66,6 +66,7 @@ struct leader_roll {
   struct leader_answer *answer; /* NULL: to be written */
   char *left_task;              /* of a member that has left in order and has not come again; NULL: none has */
   shoal_status left;            /* what waits for it is told; NULL likewise */
+  bool sheds;                   /* its instances are about to go */
   /* an instance */
   enum collective_kind kind;
   int dtype, source;
@@ -269,10 +270,10 @@ static struct leader_roll *find_largest(const struct leader_table *t, const stru
   return largest;
 }
 
-/* A member of r is to take n bytes. */
-static shoal_status take_bytes(struct leader *l, struct leader_roll *r, size_t n) {
+/* A member of r is to take n bytes. The group is r, or that of an instance: it makes no room for itself. */
+static shoal_status take_bytes(struct leader *l, const struct leader_roll *group, struct leader_roll *r, size_t n) {
   while (l->bytes + n > MOST_BYTES) {
-    struct leader_roll *largest = find_largest(&l->groups, r);
+    struct leader_roll *largest = find_largest(&l->groups, group);
     if (!largest)
       return STATUS(SHOAL_RESOURCE_EXHAUSTED, "Members of collective groups take %zu bytes, as many as a leader keeps",
                     l->bytes);
@@ -290,11 +291,11 @@ static struct roll_member *find_member(const struct leader_roll *r, const char *
 /* What one takes, beside what it tells of its device. */
 static size_t member_bytes(const char *device) { return sizeof(struct roll_member) + 2 * strlen(device) + 64; }
 
-static shoal_status add_member(struct leader *l, struct leader_roll *r, const char *device, uint64_t asker,
-                               struct roll_member **out) {
+static shoal_status add_member(struct leader *l, const struct leader_roll *group, struct leader_roll *r,
+                               const char *device, uint64_t asker, struct roll_member **out) {
   struct roll_member *m = *out = find_member(r, device);
   if (m) return NULL;
-  TRY(take_bytes(l, r, member_bytes(device)));
+  TRY(take_bytes(l, group, r, member_bytes(device)));
   m = *out = mem_zalloc(1, sizeof *m);
   m->device = mem_strdup(device);
   m->asker = asker;
@@ -348,16 +349,19 @@ static struct leader_wait *joined(struct leader_wait *list, struct leader_wait *
   return list;
 }
 
-/* With the lock held: instances of a group, complete or not, go; who waits in them is added to the list. */
-static void drop_instances(struct leader *l, const struct leader_roll *group, bool complete,
-                           struct leader_wait **waiting) {
+static struct leader_roll *group_of(const struct leader *l, const struct leader_roll *instance) {
+  return strmap_getn(&l->groups.rolls, instance->name, strcspn(instance->name, ":"));
+}
+
+/* With the lock held: of all groups that shed theirs, in one walk, the instances go; or only those that are not
+ * complete. Who waits in them is added to the list. */
+static void shed_instances(struct leader *l, bool complete, struct leader_wait **waiting) {
   VEC(struct leader_roll *) dropped = {0};
-  char prefix[32];
   void *value;
-  snprintf(prefix, sizeof prefix, "%s:", group->name);
   for (size_t i = 0; strmap_next(&l->instances.rolls, &i, NULL, &value);) {
     struct leader_roll *r = value;
-    if (!r->complete == !complete && str_starts(r->name, prefix)) vec_push(&dropped, r);
+    const struct leader_roll *group = r->complete && !complete ? NULL : group_of(l, r);
+    if (group && group->sheds) vec_push(&dropped, r);
   }
   for (size_t i = 0; i < dropped.n; i++) *waiting = joined(*waiting, roll_drop(l, dropped.at[i]));
   vec_release(&dropped);
@@ -468,7 +472,7 @@ static bool is_settled(const struct leader_roll *r) { return r->complete && cloc
 static shoal_status set_attributes(struct leader *l, struct leader_roll *r, struct roll_member *m, struct wire w) {
   size_t n = wire_left(&w);
   if (n == m->attributes.n && (!n || !memcmp(w.at, m->attributes.at, n))) return NULL;
-  TRY(take_bytes(l, r, n));
+  TRY(take_bytes(l, r, r, n));
   l->bytes -= m->attributes.n;
   r->bytes -= m->attributes.n;
   text_release(&m->attributes);
@@ -531,13 +535,15 @@ static shoal_status join_group(struct leader *l, const struct group_question *q,
     r->key = q->key;
     r->device_type = mem_strdup(q->device_type);
   }
-  s = add_member(l, r, q->device, q->asker, &m);
+  s = add_member(l, r, r, q->device, q->asker, &m);
   if (!s) {
     has_come(r, q->device);
     m->spec = *spec;
     m->rank = rank;
     /* Who waits in an instance of it waits for the one before. */
-    if (r->complete && is_anew(m, q->attributes)) drop_instances(l, r, false, &o->displaced);
+    r->sheds = r->complete && is_anew(m, q->attributes);
+    if (r->sheds) shed_instances(l, false, &o->displaced);
+    r->sheds = false;
     s = set_attributes(l, r, m, q->attributes);
     if (s && !m->waits && !r->complete) remove_member(l, r, m);
   }
@@ -647,7 +653,7 @@ static shoal_status check_step(struct leader *l, struct leader_roll **r, const s
       STATUS(SHOAL_ABORTED,
              "%s comes to instance %d of collective group %d in step %" PRId64 ", where %s waits in step %" PRId64,
              q->device, q->key, q->group_key, q->step, (*r)->members.at[0]->device, (*r)->step);
-  if (q->step < (*r)->step && (*r)->step - q->step <= NEAR) return s;
+  if (q->step < (*r)->step && (uint64_t)(*r)->step - (uint64_t)q->step <= NEAR) return s;
   o->displaced = roll_drop(l, *r);
   o->why = s;
   *r = NULL;
@@ -697,12 +703,12 @@ static struct leader_wait *instance_complete(struct leader *l, struct leader_rol
 
 /* With the lock held: what a member says that it holds back, once; it closes a circle of members that wait for each
  * other, or not. */
-static shoal_status hold_back(struct leader *l, struct leader_roll *r, struct roll_member *m,
-                              const struct instance_question *q, bool *circle) {
+static shoal_status hold_back(struct leader *l, const struct leader_roll *group, struct leader_roll *r,
+                              struct roll_member *m, const struct instance_question *q, bool *circle) {
   *circle = false;
   if (m->order.place || m->order.holds.keys || !q->holds.n || !q->step) return NULL;
   size_t n = (size_t)q->holds.n * sizeof *q->holds.keys;
-  TRY(take_bytes(l, r, n));
+  TRY(take_bytes(l, group, r, n));
   int64_t *keys = mem_alloc(n);
   memcpy(keys, q->holds.keys, n);
   m->order.device = m->device;
@@ -738,14 +744,14 @@ static shoal_status join_instance(struct leader *l, const struct instance_questi
     *source = r->source;
     return NULL;
   }
-  shoal_status s = add_member(l, r, q->device, q->asker, &m);
+  shoal_status s = add_member(l, group, r, q->device, q->asker, &m);
   if (s && !r->members.n) roll_drop(l, r);
   TRY(s);
   if (q->is_source) r->source = rank;
   *source = r->source;
   bool waits = (int)r->members.n < r->size, circle = false;
   if (waits && !group->left) {
-    s = hold_back(l, r, m, q, &circle);
+    s = hold_back(l, group, r, m, q, &circle);
     if (circle) return break_circle(l, m, q, o);
     if (!s) wait_in(r, w, m);
     else if (!m->waits) remove_member(l, r, m);
@@ -787,16 +793,14 @@ static void lose(struct leader *l, const char *task, bool stays, shoal_status wh
   pthread_mutex_lock(&l->lock);
   for (size_t i = 0; strmap_next(&l->groups.rolls, &i, NULL, &value);) {
     struct leader_roll *r = value;
-    if (r->complete && has_member_of(r, task)) vec_push(&found, r);
+    r->sheds = r->complete && has_member_of(r, task);
+    if (r->sheds) vec_push(&found, r);
   }
+  if (found.n) shed_instances(l, !stays, &waiting);
   for (size_t i = 0; i < found.n; i++) {
-    drop_instances(l, found.at[i], false, &waiting);
-    if (stays) {
-      has_left(found.at[i], task, why);
-      continue;
-    }
-    drop_instances(l, found.at[i], true, &waiting);
-    roll_drop(l, found.at[i]);
+    found.at[i]->sheds = false;
+    if (stays) has_left(found.at[i], task, why);
+    else roll_drop(l, found.at[i]);
   }
   pthread_mutex_unlock(&l->lock);
   vec_release(&found);
@@ -810,7 +814,7 @@ void leader_task_left(struct leader *l, const char *task, shoal_status why) { lo
 /* ---- who is missed ---- */
 
 static void add_absent(const struct leader *l, const struct leader_roll *r, struct leader_gap *g) {
-  const struct leader_roll *group = strmap_getn(&l->groups.rolls, r->name, strcspn(r->name, ":"));
+  const struct leader_roll *group = group_of(l, r);
   for (size_t i = 0; group && group->complete && i < group->members.n && g->absent.n < MOST_ABSENT; i++) {
     const struct roll_member *m = group->members.at[i];
     if (find_member(r, m->device)) continue;

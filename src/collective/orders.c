@@ -3,8 +3,15 @@
 #include <inttypes.h>
 #include <stddef.h>
 
+#include "base/keyed_hash.h"
 #include "base/list.h"
 #include "base/text.h"
+
+enum { MOST_LOOKS = 1 << 14 }; /* of a search: a millisecond */
+
+static struct order_place **list_of(struct orders *o, int64_t step) {
+  return &o->places[hash_keyed_number((uint64_t)step) % ORDER_LISTS];
+}
 
 static bool holds(const struct order_wait *w, int64_t key) {
   int low = 0, high = w->holds.n;
@@ -18,10 +25,10 @@ static bool holds(const struct order_wait *w, int64_t key) {
 
 /* Those who wait for e, put behind the last in a search for who holds back w's own place. True: the last one does. */
 static bool see_behind(struct orders *o, struct order_wait *e, const struct order_wait *w, struct order_wait **last) {
-  for (struct order_place *p = o->places; p; p = p->next) {
+  for (struct order_place *p = *list_of(o, w->place->step); p && o->looks++ < MOST_LOOKS; p = p->next) {
     if (p->seen == o->searches || p->step != e->place->step || !holds(e, p->key)) continue;
     p->seen = o->searches;
-    for (struct order_wait *f = p->waits; f; f = f->next) {
+    for (struct order_wait *f = p->waits; f && o->looks++ < MOST_LOOKS; f = f->next) {
       f->held_by = e;
       f->after = NULL;
       *last = (*last)->after = f;
@@ -35,9 +42,10 @@ static bool see_behind(struct orders *o, struct order_wait *e, const struct orde
 static bool search(struct orders *o, struct order_wait *w) {
   struct order_wait *last = w;
   o->searches++;
+  o->looks = 0;
   w->place->seen = o->searches;
   w->after = NULL;
-  for (struct order_wait *e = w; e; e = e->after) {
+  for (struct order_wait *e = w; e && o->looks < MOST_LOOKS; e = e->after) {
     if (!see_behind(o, e, w, &last)) continue;
     w->held_by = last;
     return true;
@@ -47,7 +55,7 @@ static bool search(struct orders *o, struct order_wait *w) {
 
 bool orders_wait(struct orders *o, struct order_place *at, struct order_wait *w) {
   if (w->place || !w->holds.n || !at->step) return false;
-  if (!at->waits) LIST_ADD(o->places, at);
+  if (!at->waits) LIST_ADD(*list_of(o, at->step), at);
   LIST_ADD(at->waits, w);
   w->place = at;
   return search(o, w);
@@ -58,7 +66,7 @@ void orders_leave(struct orders *o, struct order_wait *w) {
   if (!at) return;
   LIST_REMOVE(at->waits, w);
   w->place = NULL;
-  if (!at->waits) LIST_REMOVE(o->places, at);
+  if (!at->waits) LIST_REMOVE(*list_of(o, at->step), at);
 }
 
 static void add_key(struct text *t, int64_t key) {

@@ -4,7 +4,11 @@
  * A member that waits in one instance may hold others back: it comes to them after that one, as its graph has it
  * (cluster/collective_order.c). Whoever waits in an instance that is held back waits for that member. Where such waits
  * go round in a circle nobody in it will ever be answered, whatever else the steps still do: so it is told at once.
- * Each link of a circle is a member that waits and holds back, so only those are kept here. */
+ * Each link of a circle is a member that waits and holds back, so only those are kept here.
+ *
+ * Strangers say what they hold back, and all who ask wait for a search: it looks at the places of its own step alone,
+ * and at no more of them than those of a thousand members come to. A circle that is not found by then is told by the
+ * deadline. */
 #ifndef COLLECTIVE_ORDERS_H
 #define COLLECTIVE_ORDERS_H
 
@@ -45,9 +49,12 @@ struct order_wait {
   struct order_wait *after;   /* in a search */
 };
 
+enum { ORDER_LISTS = 64 };
+
 struct orders {
-  struct order_place *places;
+  struct order_place *places[ORDER_LISTS]; /* by step */
   unsigned searches;
+  int looks; /* of the search under way */
 };
 
 /* w, whose device and holds are set, waits in that place, whose key and step are set. True: that closes a circle, which

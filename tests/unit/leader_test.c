@@ -598,6 +598,133 @@ static void groups_of_thousands(void **state) {
   leader_free(l);
 }
 
+/* Steps have the numbers that strangers give them: one far behind another is not a little behind it. */
+static void steps_at_their_ends(void **state) {
+  struct leader *l = leader_new();
+  struct asked a, b, c;
+  for (int task = 0; task < 2; task++) join(l, task ? &b : &a, 1, 2, task, 1);
+  forget(&a);
+  forget(&b);
+  struct instance_question q[2] = {question(0, true), question(1, false)};
+  q[0].step = INT64_MAX;
+  q[1].step = INT64_MIN;
+  ask(l, &a, q[0]);
+  ask(l, &b, q[1]);
+  assert_true(a.answered && !b.answered);
+  ASSERT_FAILS(a.status, SHOAL_ABORTED, "in step -9223372036854775808, where");
+  ask(l, &c, q[0]);
+  assert_true(b.answered && !c.answered);
+  ASSERT_FAILS(b.status, SHOAL_ABORTED, "in step 9223372036854775807, where");
+  assert_true(leader_leave(l, &c.wait, NULL));
+  leader_free(l);
+}
+
+enum { INSTANCES = 16000 };
+
+/* Two of three wait in as many instances as there may be, and say as much as they may: who does not fit any more is
+ * told, and the group, which makes no room for its own members, is as it was. */
+static void instances_take_what_there_is(void **state) {
+  struct leader *l = leader_new();
+  struct asked *a = mem_zalloc(INSTANCES * 2, sizeof *a), third;
+  int64_t *keys = mem_zalloc(MOST_HELD, sizeof *keys);
+  int n = 0;
+  for (int task = 0; task < 3; task++) join(l, &a[task], 1, 3, task, 1);
+  for (int task = 0; task < 3; task++) forget(&a[task]);
+  for (int i = 0; i < MOST_HELD; i++) keys[i] = orders_key(2, i);
+  for (int held = MOST_HELD; held; held /= 2) {
+    bool fits = true;
+    for (; fits; n += fits) {
+      struct instance_question q = ordered(n % 2, n / 2, &(struct order_held){keys, held});
+      q.step = 1 + n / 2;
+      ask(l, &a[n], q);
+      fits = !a[n].answered;
+    }
+    assert_true(n > INSTANCES && n < INSTANCES * 2);
+    ASSERT_FAILS(a[n].status, SHOAL_RESOURCE_EXHAUSTED, "bytes, as many as a leader keeps");
+    join(l, &third, 1, 3, 2, 1);
+    assert_true(third.answered && !third.status);
+    forget(&third);
+  }
+  for (int i = 0; i < n; i++) assert_true(leader_leave(l, &a[i].wait, NULL));
+  free(keys);
+  free(a);
+  leader_free(l);
+}
+
+static double seconds_since(int64_t began) { return (double)(clock_ns() - began) * 1e-9; }
+
+/* Thousands of members that wait in one step, each holding back the next thousand: who comes is looked for among them
+ * for a moment, no more, as all who ask the leader wait meanwhile; a circle that is near is found all the same. */
+static void searches_are_short(void **state) {
+  enum { WAITING = 4000, AGAIN = 300 };
+  struct leader *l = leader_new();
+  struct asked *a = mem_zalloc(WAITING, sizeof *a), b, c;
+  int64_t *keys = mem_zalloc(2 * WAITING, sizeof *keys);
+  for (int task = 0; task < 3; task++) join(l, &a[task], 1, 3, task, 1);
+  for (int task = 0; task < 3; task++) forget(&a[task]);
+  for (int i = 0; i < 2 * WAITING; i++) keys[i] = orders_key(1, 100 + i);
+  for (int i = WAITING - 1; i > 0; i--)
+    ask(l, &a[i], ordered(0, 100 + i, &(struct order_held){&keys[i + 1], i % 100 ? 1 : MOST_HELD}));
+  int64_t began = clock_ns();
+  for (int i = 0; i < AGAIN; i++) {
+    ask(l, &a[0], ordered(0, 100, &(struct order_held){&keys[1], MOST_HELD}));
+    assert_true(leader_leave(l, &a[0].wait, NULL));
+  }
+  assert_true(seconds_since(began) < 15);
+  int64_t two[2] = {orders_key(1, 11), orders_key(1, 12)};
+  struct instance_question q[2] = {ordered(1, 12, &(struct order_held){&two[0], 1}),
+                                   ordered(2, 11, &(struct order_held){&two[1], 1})};
+  q[0].step = q[1].step = 8; /* others' steps are not looked at */
+  ask(l, &b, q[0]);
+  ask(l, &c, q[1]);
+  ASSERT_FAILS(b.status, SHOAL_INVALID_ARGUMENT, "in other orders by their members");
+  ASSERT_FAILS(c.status, SHOAL_INVALID_ARGUMENT, "in other orders by their members");
+  for (int i = 1; i < WAITING; i++) assert_true(leader_leave(l, &a[i].wait, NULL));
+  free(keys);
+  free(a);
+  leader_free(l);
+}
+
+/* A task that is lost, with a thousand groups that have thousands of instances between them: all are looked at once. */
+static void groups_are_lost_together(void **state) {
+  enum { GROUPS = 1000, TIMES = 3 };
+  struct leader *l = leader_new();
+  struct asked *a = mem_zalloc(INSTANCES, sizeof *a), b;
+  shoal_status why = STATUS(SHOAL_UNAVAILABLE, "it has gone");
+  double spent = 0;
+  for (int turn = 0; turn < TIMES; turn++) {
+    for (int i = 0; i < GROUPS; i++) {
+      join(l, &b, i, 1, i % 2, 1);
+      assert_true(b.answered && !b.status);
+      forget(&b);
+    }
+    for (int i = 0; i < INSTANCES; i++) {
+      struct instance_question q = question(i % 2, true);
+      q.group_key = i % GROUPS;
+      q.group_size = 1;
+      q.key = i;
+      ask(l, &a[i], q);
+      assert_true(a[i].answered && !a[i].status);
+    }
+    int64_t began = clock_ns();
+    leader_lose_task(l, "/job:worker/replica:0/task:1", why);
+    spent += seconds_since(began);
+  }
+  assert_true(spent < 5);
+  for (int task = 0; task < 2; task++) {
+    struct instance_question q = question(task, true);
+    q.group_key = task;
+    q.group_size = 1;
+    ask(l, &b, q);
+    assert_true(b.answered);
+    if (task == 0) ASSERT_OK(b.status);
+    else ASSERT_FAILS(b.status, SHOAL_ABORTED, "is not in group 1 of 1 here");
+  }
+  shoal_status_free(why);
+  free(a);
+  leader_free(l);
+}
+
 RUN_TESTS(cmocka_unit_test(all_are_told_in_order_of_rank), cmocka_unit_test(who_is_lost_is_waited_for),
           cmocka_unit_test(what_does_not_fit_is_told_to_all), cmocka_unit_test(instances),
           cmocka_unit_test(who_waits_is_told_that_the_group_is_another),
@@ -607,4 +734,6 @@ RUN_TESTS(cmocka_unit_test(all_are_told_in_order_of_rank), cmocka_unit_test(who_
           cmocka_unit_test(broadcasts_have_one_source), cmocka_unit_test(who_leaves_is_not_waited_for),
           cmocka_unit_test(there_is_a_bound), cmocka_unit_test(a_source_does_not_receive),
           cmocka_unit_test(who_has_most_makes_room), cmocka_unit_test(a_member_tells_little),
-          cmocka_unit_test(groups_of_thousands))
+          cmocka_unit_test(groups_of_thousands), cmocka_unit_test(steps_at_their_ends),
+          cmocka_unit_test(instances_take_what_there_is), cmocka_unit_test(searches_are_short),
+          cmocka_unit_test(groups_are_lost_together))

@@ -211,16 +211,19 @@ static void free_look(struct look *k) {
 }
 
 static void answers_came(void *arg, shoal_status none) {
+  enum { LINES = 20 }; /* of what strangers may begin by the thousand */
   struct look *k = arg;
   struct worker *w = k->worker;
+  size_t said = 0;
   for (size_t i = 0; i < k->gaps.n; i++) {
     const struct leader_gap *g = &k->gaps.at[i];
     shoal_status why = g->is_group ? judge_group(k, g) : judge_instance(k, g);
     if (!why && g->is_group) why = judge_size(k, g);
     if (why) leader_gap_lose(w->collectives.tables, g, why);
-    else if (g->say) say(w, g);
+    else if (g->say && said++ < LINES) say(w, g);
     shoal_status_free(why);
   }
+  if (said > LINES) LOGW("waiting for members: %zu more groups and instances of collectives", said - LINES);
   free_look(k);
   pthread_mutex_lock(&w->collectives.lock);
   w->collectives.missed.looks = w->collectives.missed.again && !w->collectives.missed.over;

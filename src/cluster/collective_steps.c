@@ -27,6 +27,9 @@ enum { MOST_SEQUENCES = 1024 };
 static const int64_t ID_BITS = (INT64_C(1) << 57) - 1;
 static const int64_t UNKNOWN = -1;
 
+/* Others tell of numbers that no step has. */
+static int64_t after(int64_t id) { return (int64_t)(((uint64_t)id + 1) & (uint64_t)ID_BITS); }
+
 struct step_sequence {
   int64_t next; /* or UNKNOWN */
   int64_t last; /* that a step of this task's master had; 0: none */
@@ -67,7 +70,7 @@ static struct step_sequence *sequence_of(struct collectives *c, int64_t key) {
 
 /* With the lock held: a run that begins anew, after a step that failed, does not come to it. */
 static void pass_over(struct collectives *c, struct step_sequence *q, int64_t began) {
-  while (q->next != UNKNOWN && failed_steps_are_past(&c->failed, q->next, began)) q->next = (q->next + 1) & ID_BITS;
+  while (q->next != UNKNOWN && failed_steps_are_past(&c->failed, q->next, began)) q->next = after(q->next);
 }
 
 int64_t collective_sequence(struct collectives *c, int64_t key, int64_t began) {
@@ -106,9 +109,8 @@ void collective_step_over(struct worker *w, int64_t key, int64_t id, int64_t ses
     q->well = id;
     q->well_began = began;
   }
-  int64_t after = (id + 1) & ID_BITS;
-  bool counts = q->next == id && (q->leads || !failed), counted = q->leads && q->next == after;
-  q->next = counts || counted ? after : UNKNOWN;
+  bool counts = q->next == id && (q->leads || !failed), counted = q->leads && q->next == after(id);
+  q->next = counts || counted ? after(id) : UNKNOWN;
   pthread_mutex_unlock(&c->lock);
 }
 
@@ -118,7 +120,7 @@ bool collective_sequence_failed(struct collectives *c, int64_t key, int64_t id) 
   pthread_mutex_lock(&c->lock);
   struct step_sequence *q = strmap_get(&c->sequences, name);
   bool past = q && q->own && q->next != UNKNOWN && q->next != id;
-  if (q && !q->own && q->next != UNKNOWN) q->next = (id + 1) & ID_BITS;
+  if (q && !q->own && q->next != UNKNOWN) q->next = after(id);
   pthread_mutex_unlock(&c->lock);
   return past;
 }

@@ -29,7 +29,8 @@ static const size_t MOST_BYTES = 256 << 20;
 static const int64_t SETTLED_NS = 1000000000;
 /* After which people are told who is missing; then each time it has lasted twice as long. */
 static const int64_t SAY_NS = 5000000000;
-enum { MOST_ABSENT = 64 };
+/* Who has not come, of one gap and of all that are looked at together. */
+enum { MOST_ABSENT = 64, MOST_ABSENT_IN_ALL = 1 << 15 };
 
 struct roll_member {
   char *device;
@@ -813,9 +814,9 @@ void leader_task_left(struct leader *l, const char *task, shoal_status why) { lo
 
 /* ---- who is missed ---- */
 
-static void add_absent(const struct leader *l, const struct leader_roll *r, struct leader_gap *g) {
+static void add_absent(const struct leader *l, const struct leader_roll *r, size_t most, struct leader_gap *g) {
   const struct leader_roll *group = group_of(l, r);
-  for (size_t i = 0; group && group->complete && i < group->members.n && g->absent.n < MOST_ABSENT; i++) {
+  for (size_t i = 0; group && group->complete && i < group->members.n && g->absent.n < most; i++) {
     const struct roll_member *m = group->members.at[i];
     if (find_member(r, m->device)) continue;
     uint64_t incarnation = incarnation_of(wire_from(m->attributes.at, m->attributes.n));
@@ -832,7 +833,7 @@ static void count_tasks(const struct leader_roll *r, struct leader_gap *g) {
   }
 }
 
-static struct leader_gap gap_of(const struct leader *l, struct leader_roll *r) {
+static struct leader_gap gap_of(const struct leader *l, struct leader_roll *r, size_t most_absent) {
   int64_t now = clock_ns();
   struct leader_gap g = {.is_group = r->table == &l->groups,
                          .name = mem_strdup(r->name),
@@ -848,13 +849,14 @@ static struct leader_gap gap_of(const struct leader *l, struct leader_roll *r) {
   } else {
     const char *key = strchr(r->name, ':');
     g.what = mem_printf("instance %s of collective group %.*s", key + 1, (int)(key - r->name), r->name);
-    add_absent(l, r, &g);
+    add_absent(l, r, most_absent, &g);
   }
   return g;
 }
 
 bool leader_gaps_find(struct leader *l, int64_t before, struct leader_gaps *out) {
   struct leader_table *const tables[] = {&l->groups, &l->instances};
+  VEC(struct leader_roll *) found = {0};
   bool any = false;
   void *value;
   pthread_mutex_lock(&l->lock);
@@ -862,9 +864,12 @@ bool leader_gaps_find(struct leader *l, int64_t before, struct leader_gaps *out)
     for (size_t i = 0; strmap_next(&tables[t]->rolls, &i, NULL, &value);) {
       struct leader_roll *r = value;
       any = any || r->waiting;
-      if (r->waiting && r->began <= before) vec_push(out, gap_of(l, r));
+      if (r->waiting && r->began <= before) vec_push(&found, r);
     }
+  for (size_t i = 0; i < found.n; i++)
+    vec_push(out, gap_of(l, found.at[i], MIN(MOST_ABSENT, MOST_ABSENT_IN_ALL / found.n)));
   pthread_mutex_unlock(&l->lock);
+  vec_release(&found);
   return any;
 }
 

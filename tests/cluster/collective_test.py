@@ -18,8 +18,8 @@ import tensorflow.compat.v1 as tf
 
 from tensorflow.core.framework.device_attributes_pb2 import DeviceAttributes
 
-from cluster import Cluster, gave_up, report, until
-from master_client import Client, Wrong, varint
+from cluster import PATIENCE, Cluster, gave_up, report, until
+from master_client import Client, Wrong, message, varint
 
 tf.disable_v2_behavior()
 RAW = tf.raw_ops
@@ -490,6 +490,10 @@ def sequences(cluster):
     wrong(lambda: Client(cluster.target("worker", 1)).worker("GetStepSequence", (1, 5)), "INTERNAL", "non-group-leader")
     w = Client(cluster.target("worker", 0))
     wrong(lambda: w.worker("GetStepSequence", (1, b"\1" * 5000)), "INVALID_ARGUMENT", "more than 1024")
+    w.worker("GetStepSequence", (1, 6))
+    failed = message((1, (1 << 63) - 1), (2, 6), (3, "/job:worker/replica:0/task:1"))
+    w.channel.unary_unary("/shoal.Server/StepFailed")(failed, timeout=PATIENCE)  # the number after it is one, too
+    w.worker("GetStepSequence", (1, 6))
     flood = threading.Event()
 
     def ask():

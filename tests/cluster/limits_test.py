@@ -549,6 +549,28 @@ def strange_steps(flag):
         works(c)
 
 
+def missed_members():
+    """Thousands of instances of collectives wait for who never comes: people are told of some of them."""
+    with one() as c, Client(c) as a:
+        def device(i):
+            return b"/job:worker/replica:0/task:%d/device:CPU:0" % i
+
+        def join(i):
+            request = field(1, 5) + field(2, 20) + field(3, b"CPU") + field(6, field(1, device(i)))
+            return a.channel.unary_unary(WORKER + "CompleteGroup").future(request, timeout=120)
+        assert not any(call.exception() for call in [join(i) for i in range(20)])
+        complete = a.channel.unary_unary(WORKER + "CompleteInstance")
+        waiting = [complete.future(field(2, 0) + field(3, 1) + field(5, 5) + field(6, 20) + field(7, i) +
+                                   field(10, device(0)), timeout=1000) for i in range(3000)]
+        text = c.tasks["worker", 0].text
+        until(lambda: "more groups and instances of collectives" in text())
+        assert text().count("has 1 of 20 members, and none of /job:worker/replica:0/task:1/device:CPU:0, ") >= 20
+        assert len(text().splitlines()) < 200, len(text().splitlines())
+        for call in waiting:
+            call.cancel()
+        works(c)
+
+
 def client_clusters():
     """Clients name the server's own cluster, and no other unless they may; what they named goes when their sessions
     do."""
@@ -867,7 +889,7 @@ TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     request_bytes, names, graph_nodes, partition_nodes, sessions, steps, callables, closed_sessions,
     partial_runs, connection_sessions,
     gone_clients, creations, graphs, compiled_steps, failed_steps, failed_values, registered_graphs, nodes, graph_bytes,
-    graph_parts, step_entries, client_clusters, wrong_types, documented, flags_obeyed, compressed, unpacked, tensor_bytes,
+    graph_parts, step_entries, missed_members, client_clusters, wrong_types, documented, flags_obeyed, compressed, unpacked, tensor_bytes,
     machine_memory, metadata, nesting, once_however_often_it_comes, time_is_the_servers, wrong_values)]
 
 if __name__ == "__main__":

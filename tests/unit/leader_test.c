@@ -651,6 +651,40 @@ static void instances_take_what_there_is(void **state) {
   leader_free(l);
 }
 
+/* Thousands of instances that wait, of a group of a hundred: of each some who are missed are named, of all no more than
+ * there is room for. */
+static void many_are_missed(void **state) {
+  enum { MEMBERS = 100, NAMED = 1 << 15 };
+  struct leader *l = leader_new();
+  struct asked *a = mem_zalloc(INSTANCES, sizeof *a);
+  struct leader_gaps gaps = {0};
+  size_t absent = 0;
+  for (int i = 0; i < MEMBERS; i++) join(l, &a[i], 1, MEMBERS, i, 1);
+  for (int i = 0; i < MEMBERS; i++) forget(&a[i]);
+  for (int i = 0; i < INSTANCES; i++) {
+    struct instance_question q = question(0, true);
+    q.group_size = MEMBERS;
+    q.key = i;
+    ask(l, &a[i], q);
+    if (i) continue;
+    assert_true(leader_gaps_find(l, INT64_MAX, &gaps));
+    assert_int_equal(gaps.at[0].absent.n, 64);
+    leader_gaps_release(&gaps);
+  }
+  assert_true(leader_gaps_find(l, INT64_MAX, &gaps));
+  assert_int_equal(gaps.n, INSTANCES);
+  for (size_t i = 0; i < gaps.n; i++) {
+    assert_true(gaps.at[i].absent.n > 0);
+    assert_string_equal(gaps.at[i].absent.at[0].device, device_of(1, 0));
+    absent += gaps.at[i].absent.n;
+  }
+  assert_true(absent <= NAMED);
+  leader_gaps_release(&gaps);
+  for (int i = 0; i < INSTANCES; i++) assert_true(leader_leave(l, &a[i].wait, NULL));
+  free(a);
+  leader_free(l);
+}
+
 static double seconds_since(int64_t began) { return (double)(clock_ns() - began) * 1e-9; }
 
 /* Thousands of members that wait in one step, each holding back the next thousand: who comes is looked for among them
@@ -735,5 +769,5 @@ RUN_TESTS(cmocka_unit_test(all_are_told_in_order_of_rank), cmocka_unit_test(who_
           cmocka_unit_test(there_is_a_bound), cmocka_unit_test(a_source_does_not_receive),
           cmocka_unit_test(who_has_most_makes_room), cmocka_unit_test(a_member_tells_little),
           cmocka_unit_test(groups_of_thousands), cmocka_unit_test(steps_at_their_ends),
-          cmocka_unit_test(instances_take_what_there_is), cmocka_unit_test(searches_are_short),
-          cmocka_unit_test(groups_are_lost_together))
+          cmocka_unit_test(instances_take_what_there_is), cmocka_unit_test(many_are_missed),
+          cmocka_unit_test(searches_are_short), cmocka_unit_test(groups_are_lost_together))

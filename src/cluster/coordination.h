@@ -180,7 +180,8 @@ void coordination_get(struct coordination *c, const char *key, struct coordinati
 /* NOT_FOUND when there is none; a reference. */
 shoal_status coordination_try_get(struct coordination *c, const char *key, struct coordination_value **out);
 typedef VEC(struct coordination_value *) coordination_list;
-/* Those under a directory, by key: references. */
+/* Those under a directory, by key: references. Of a large one, what comes and goes meanwhile may be among them or not.
+ */
 void coordination_directory(struct coordination *c, const char *directory, coordination_list *out);
 /* The key, and all under it. */
 void coordination_delete(struct coordination *c, const char *key);

@@ -4,6 +4,9 @@
 #include "unit.h"
 #include "ports.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cluster/coordination.h"
@@ -369,6 +372,52 @@ static void many_values(void **state) {
   assert_null(service->values);
 }
 
+static atomic_bool listed;
+
+enum { VALUES = 400000, LISTINGS = 20 };
+
+/* How long it takes, in ns. */
+static int64_t list_all(void) {
+  coordination_list found = {0};
+  int64_t began = clock_ns();
+  coordination_directory(service, "large", &found);
+  int64_t took = clock_ns() - began;
+  assert_int_equal(found.n, VALUES);
+  for (size_t k = 1; k < found.n; k++) assert_true(strcmp(found.at[k - 1]->key, found.at[k]->key) < 0);
+  for (size_t k = 0; k < found.n; k++) coordination_value_unref(found.at[k]);
+  vec_release(&found);
+  return took;
+}
+
+static void *list_often(void *arg) {
+  for (int i = 0; i < LISTINGS; i++) list_all();
+  atomic_store(&listed, true);
+  return NULL;
+}
+
+/* A directory of hundreds of thousands is all there, in order, and who lists it does not keep beats waiting meanwhile.
+ */
+static void beats_go_on(void **state) {
+  int late = 0;
+  char key[32];
+  pthread_t lister;
+  for (int i = 0; i < VALUES; i++) {
+    snprintf(key, sizeof key, "large/%d", i);
+    ASSERT_OK(coordination_insert(service, key, NULL, 0, NULL));
+  }
+  ASSERT_OK(coordination_register(service, TASK(1), 5));
+  int64_t too_long = list_all() / 2;
+  atomic_store(&listed, false);
+  assert_int_equal(pthread_create(&lister, NULL, list_often, NULL), 0);
+  while (!atomic_load(&listed)) {
+    int64_t began = clock_ns();
+    ASSERT_OK(coordination_beat(service, TASK(1), 5));
+    late += clock_ns() - began > too_long;
+  }
+  pthread_join(lister, NULL);
+  assert_true(late < LISTINGS / 2);
+}
+
 /* Those that passed long ago are not remembered. */
 static void barriers_are_forgotten(void **state) {
   struct waiter w;
@@ -457,4 +506,4 @@ RUN_TESTS(TEST(programs_are_told), TEST(a_server_of_another_job), TEST(all_are_t
           TEST(who_does_not_come_again_is_told_of), TEST(who_did_not_hear_is_told_again),
           TEST(who_stood_still_blames_nobody), TEST(nobody_waits_for_ever), TEST(values_are_found),
           TEST(barriers_pass_once), TEST(barriers_are_forgotten), TEST(what_is_held_is_counted), TEST(the_leader_stays),
-          TEST(the_leader_fails), TEST(barriers_without_callers), TEST(many_values))
+          TEST(the_leader_fails), TEST(barriers_without_callers), TEST(many_values), TEST(beats_go_on))

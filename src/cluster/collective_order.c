@@ -8,7 +8,7 @@
  * before its arguments, or after an op that looks at a shape alone, and nothing of what is not constant. What is left
  * unsaid is told as before, by the deadline.
  *
- * The graph is walked from each collective on, as far as MOST_WALKED says: many are found near. */
+ * The graph is walked from each collective on, over as many edges as MOST_WALKED says: many are found near. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@
 #include "collective/orders.h"
 #include "graph/graph.h"
 
-enum { MOST_WALKED = 1 << 13, MOST_WALKED_IN_ALL = 1 << 24 };
+enum { MOST_WALKED = 1 << 14, MOST_WALKED_IN_ALL = 1 << 24 };
 
 struct ordered {
   struct shoal_node *node;
@@ -31,7 +31,7 @@ struct order_walk {
   int *seen;         /* [nodes]: which walk has come there */
   int64_t *keys;     /* [nodes] of what may be held back; NO_KEY: it is nothing of that */
   bool *stops;       /* [nodes]: what comes after it may begin before it has ended */
-  int walked;        /* in all walks */
+  int walked;        /* edges, in all walks */
 };
 
 static const int64_t NO_KEY = INT64_MIN;
@@ -115,21 +115,23 @@ static int by_key(const void *a, const void *b) {
 static void walk(struct order_walk *w, const struct ordered *m, int turn) {
   VEC(int) todo = {0};
   VEC(int64_t) held = {0};
+  int walked = 1;
   vec_push(&todo, m->node->id);
   w->seen[m->node->id] = turn;
-  for (size_t at = 0; at < todo.n && at < MOST_WALKED && held.n < MOST_HELD; at++) {
+  for (size_t at = 0; at < todo.n && walked < MOST_WALKED && held.n < MOST_HELD; at++) {
     const struct shoal_node *n = w->graph->nodes.at[todo.at[at]];
     int64_t key = w->keys[n->id];
     if (key != NO_KEY && key != m->key && !strcmp(device_of(n), device_of(m->node))) vec_push(&held, key);
     if (w->stops[n->id]) continue;
-    for (int i = w->first[n->id]; i < w->first[n->id + 1]; i++) {
+    for (int i = w->first[n->id]; i < w->first[n->id + 1] && walked < MOST_WALKED; i++) {
+      walked++;
       int to = w->next[i];
       if (w->seen[to] == turn) continue;
       w->seen[to] = turn;
       vec_push(&todo, to);
     }
   }
-  w->walked += (int)MIN(todo.n, MOST_WALKED);
+  w->walked += walked;
   if (held.n) {
     qsort(held.at, held.n, sizeof *held.at, by_key);
     struct attr list = attr_list(ATTR_INT);

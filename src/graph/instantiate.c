@@ -143,6 +143,7 @@ static shoal_status add_args(struct function_instance *in) {
 
 /* How many tensors the op takes, from the node's attributes. */
 static shoal_status count_inputs(const struct op *op, const struct named_attr *attrs, int n_attrs, int *out) {
+  enum { MOST = 1 << 20 };
   int64_t total = 0;
   for (int i = 0; i < op->n_in; i++) {
     const struct op_arg *arg = &op->in[i];
@@ -156,8 +157,9 @@ static shoal_status count_inputs(const struct op *op, const struct named_attr *a
     if (!a && def && def->has_default) a = &def->dflt;
     if (!a || (arg->number_attr ? a->kind != ATTR_INT : a->kind != ATTR_LIST))
       return INVALID("NodeDef missing attr '%s'", name);
-    total += arg->number_attr ? a->i : (int64_t)a->list.n;
-    if (total < 0 || total > 1 << 20) return INVALID("Attr '%s' asks for too many inputs", name);
+    int64_t n = arg->number_attr ? a->i : (int64_t)a->list.n;
+    if (n < 0 || n > MOST - total) return INVALID("Attr '%s' asks for too many inputs", name);
+    total += n;
   }
   *out = (int)total;
   return NULL;

@@ -1,6 +1,7 @@
 /* Groups whose members are processes of one host, in memory that they share (collective/shared_group.h): each worker
  * has one home, and is in a group with each member of its own. Those that were used last are kept, as a step's
- * collectives are the next step's, too; a member that could not share is remembered, and its group goes by messages. */
+ * collectives are the next step's, too; a member that could not share is remembered, and its group goes by messages. So
+ * does a group whose identity is another's: who is in it says so much of itself that it can choose that. */
 #include "cluster/collective_memory.h"
 
 #include <pthread.h>
@@ -16,7 +17,8 @@ enum { MOST_KEPT = SHARED_AREAS - 4, MOST_KNOWN = 256 };
 struct memory_member { /* this task's part in a group */
   uint64_t identity;
   int rank;
-  struct shared_group *group; /* NULL: it cannot be had */
+  struct collective_group *of; /* a reference */
+  struct shared_group *group;  /* NULL: it cannot be had */
   int users;
   uint64_t used; /* when it last was, by count */
 };
@@ -38,7 +40,9 @@ struct collective_memory *collective_memory_new(bool wanted) {
 }
 
 static void member_free(struct memory_member *e) {
+  if (!e) return;
   shared_group_free(e->group);
+  collective_group_unref(e->of);
   free(e);
 }
 
@@ -89,7 +93,7 @@ static struct memory_member *take_oldest(struct collective_memory *m, bool has_g
 
 /* With the lock held. */
 static void make_room(struct collective_memory *m, struct pool *pool) {
-  free(take_oldest(m, false));
+  member_free(take_oldest(m, false));
   struct memory_member *e = take_oldest(m, true);
   if (!e) return;
   struct burial *b = mem_zalloc(1, sizeof *b);
@@ -141,7 +145,7 @@ static struct memory_member *find(struct collective_memory *m, uint64_t identity
   return NULL;
 }
 
-struct memory_member *collective_memory_join(struct collective_memory *m, const struct collective_group *g, int rank,
+struct memory_member *collective_memory_join(struct collective_memory *m, struct collective_group *g, int rank,
                                              struct device *device, struct pool *pool) {
   uint64_t identity = identity_of(g, device);
   if (!m->home || !g->could_share) return NULL;
@@ -150,11 +154,14 @@ struct memory_member *collective_memory_join(struct collective_memory *m, const 
   if (!e) {
     make_room(m, pool);
     e = mem_zalloc(1, sizeof *e);
-    *e = (struct memory_member){.identity = identity, .rank = rank, .group = join(m, g, rank, device, pool)};
+    *e = (struct memory_member){
+        .identity = identity, .rank = rank, .of = collective_group_ref(g), .group = join(m, g, rank, device, pool)};
     vec_push(&m->members, e);
   }
-  e->used = ++m->uses;
-  bool usable = e->group && !shared_group_is_refused(e->group) && !shared_group_is_dead(e->group);
+  bool same = collective_group_equal(e->of, g);
+  if (same) e->used = ++m->uses;
+  else shared_group_refuse(m->home, identity, rank);
+  bool usable = same && e->group && !shared_group_is_refused(e->group) && !shared_group_is_dead(e->group);
   if (usable) e->users++;
   pthread_mutex_unlock(&m->lock);
   return usable ? e : NULL;

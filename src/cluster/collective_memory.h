@@ -18,7 +18,7 @@ struct shared_place collective_memory_place(const struct collective_memory *m);
 
 /* NULL: the group goes by messages. device: values are in its memory; NULL: in the host's. The pool is given what takes
  * a while, and what has ended: it is the one that all of the worker's steps have. */
-struct memory_member *collective_memory_join(struct collective_memory *m, const struct collective_group *g, int rank,
+struct memory_member *collective_memory_join(struct collective_memory *m, struct collective_group *g, int rank,
                                              struct device *device, struct pool *pool);
 /* The collective has ended. */
 void collective_memory_leave(struct collective_memory *m, struct memory_member *e);

@@ -135,6 +135,16 @@ bool collective_group_is_one_task(const struct collective_group *g) {
   return true;
 }
 
+bool collective_group_equal(const struct collective_group *a, const struct collective_group *b) {
+  bool equal = a->key == b->key && a->size == b->size;
+  for (int i = 0; i < a->size && equal; i++) {
+    const struct collective_place *x = &a->places[i], *y = &b->places[i];
+    equal = x->incarnation == y->incarnation && !memcmp(&x->memory, &y->memory, sizeof x->memory) &&
+            !strcmp(x->device, y->device);
+  }
+  return equal;
+}
+
 struct collective_group *collective_group_ref(struct collective_group *g) {
   ref_take(&g->refs);
   return g;

@@ -23,7 +23,7 @@ struct collective_group {
   int key, size;
   bool all_ours;
   bool could_share;   /* memory, as far as members say */
-  uint64_t identity;  /* of its members, in any task */
+  uint64_t identity;  /* of its members, in any task: a hash, and no proof against whoever wants two to be the same */
   atomic_uint looked; /* after how many failed steps its members were last looked at (cluster/collective_others.h) */
   int *tasks;         /* [size], of each rank: 0, 1, ... in the order of ranks */
   struct collective_place {
@@ -36,6 +36,8 @@ struct collective_group {
 
 /* wanted: how many members it must have. */
 shoal_status collective_group_read(const void *data, size_t n, int wanted, struct collective_group **out);
+/* Have they the same members, who say the same? */
+bool collective_group_equal(const struct collective_group *a, const struct collective_group *b);
 struct collective_group *collective_group_ref(struct collective_group *g);
 void collective_group_unref(struct collective_group *g);
 /* Are all members devices of one task? */

@@ -753,6 +753,10 @@ static bool tell_window(struct shared_group *g) {
   return true;
 }
 
+void shared_group_refuse(struct shared_home *home, uint64_t identity, int rank) {
+  shared_home_refuse(home, key_of(identity, rank));
+}
+
 struct shared_group *shared_group_new(const struct shared_group_request *q) {
   static const struct collective_transport_ops ops = {
       .name = "shared memory", .abandon = shared_abandon, .whole = shared_start};

@@ -38,6 +38,8 @@ struct shared_group_request {
 bool shared_group_could(const struct shared_place *places, int size);
 /* NULL: it cannot be had here, and the others are told. */
 struct shared_group *shared_group_new(const struct shared_group_request *r);
+/* The other ranks are told that this one comes to no group of that identity. */
+void shared_group_refuse(struct shared_home *home, uint64_t identity, int rank);
 /* Nothing is under way in it any more. */
 void shared_group_free(struct shared_group *g);
 /* Runs over it end with UNIMPLEMENTED, before anything has happened, where it is refused: some rank cannot share. */

@@ -180,6 +180,16 @@ void worker_service_fast_recv(void *arg, struct fast_request *request, int64_t s
   recv_start(r, rendezvous, key);
 }
 
+/* A key is kept beside its request for as long as its value is waited for: one that is longer than names are takes room
+ * as requests do. */
+static shoal_status take_room_for_key(struct rpc_call *c, const char *key) {
+  enum { SHORT = 4096 };
+  size_t n = strlen(key);
+  if (n <= SHORT || rpc_call_unpacks(c, n)) return NULL;
+  return STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                "there is no room for a key of %zu bytes beside the requests that are held (--max_held_bytes)", n);
+}
+
 /* A request that came by gRPC, as read: s is what was wrong with it. */
 struct recv_request {
   const char *method;
@@ -192,6 +202,7 @@ static void recv_by_call(struct worker *w, struct rpc_call *c, const struct recv
   struct rendezvous *rendezvous = NULL;
   if (!s) s = request_ids_track(w->ids, q->method, q->id, q->step_id);
   if (!s) s = check_key(w, key ? key : "");
+  if (!s) s = take_room_for_key(c, key);
   if (!s) s = steps_get_for_request(w->steps, q->step_id, rpc_call_origin(c), &rendezvous);
   if (s) {
     rpc_call_fail(c, s);

@@ -549,6 +549,26 @@ def strange_steps(flag):
         works(c)
 
 
+def long_keys():
+    """Values are asked for by keys as long as a request may be: they are held once more, and counted."""
+    with one(f"--max_held_bytes={64 * MB}", "--room_timeout=1") as c, Client(c) as a:
+        status = a.call(WORKER + "GetStatus")
+        incarnation = int.from_bytes(status[status.index(b"\x31") + 1:][:8], "little")
+        device = b"/job:worker/replica:0/task:0/device:CPU:0"
+        name = b"n" * (4 * MB)
+        tensor = field(2, device + b";%016x;" % incarnation + device + b";" + name + b";0:0")
+        buffer = field(2, name) + field(8, device) + field(9, device) + field(11, incarnation)
+        for method, request in (("RecvTensor", tensor), ("RecvBuf", buffer)):
+            ask = a.channel.unary_unary(WORKER + method)
+            waiting = [ask.future(field(1, 100 + i) + request, timeout=1000) for i in range(9)]  # 36 of 48 MB
+            over = until(lambda: len(done := [w for w in waiting if w.done()]) >= 3 and done)
+            for call in over:
+                assert call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "--max_held_bytes" in call.details(), call
+            for call in waiting:
+                call.cancel()
+        works(c)
+
+
 def missed_members():
     """Thousands of instances of collectives wait for who never comes: people are told of some of them."""
     with one() as c, Client(c) as a:
@@ -889,7 +909,7 @@ TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     request_bytes, names, graph_nodes, partition_nodes, sessions, steps, callables, closed_sessions,
     partial_runs, connection_sessions,
     gone_clients, creations, graphs, compiled_steps, failed_steps, failed_values, registered_graphs, nodes, graph_bytes,
-    graph_parts, step_entries, missed_members, client_clusters, wrong_types, documented, flags_obeyed, compressed, unpacked, tensor_bytes,
+    graph_parts, step_entries, long_keys, missed_members, client_clusters, wrong_types, documented, flags_obeyed, compressed, unpacked, tensor_bytes,
     machine_memory, metadata, nesting, once_however_often_it_comes, time_is_the_servers, wrong_values)]
 
 if __name__ == "__main__":

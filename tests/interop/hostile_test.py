@@ -555,6 +555,15 @@ def test_function_that_calls_itself():
     refused(g, INVALID, EXHAUSTED, UNIMPLEMENTED, 9, 13, run="call:0")
 
 
+def test_a_functions_node_with_endless_inputs():
+    for n in (2**63 - 1, -2**63, 2**20):
+        g = graph(("c", "Const", [], const()))
+        function(g, "f", "CollectiveReduceV2", {"T": ("type", FLOAT), "merge_op": ("s", b"Add"), "final_op": ("s", b"Id"),
+                                                "Nordering_token": ("i", n)})
+        call(g, "f")
+        assert "too many inputs" in refused(g, INVALID, run="call:0")
+
+
 def test_ends_that_a_function_brings_itself():
     """A result of another type than the signature says would be taken for that; one that something waits for is in no
     graph that the function is put into."""

@@ -5,7 +5,7 @@
  * the source.
  *
  * Loops: where a frame's nodes are in several places, each of these must iterate as long as the loop does, also a
- * place that has none of the loop's variables. So each gets a control loop of its own,
+ * place that has none of the loop's variables. So each of its devices gets a control loop of its own,
  *
  *     Enter(dummy) -> Merge -> Switch(LoopCond) -> NextIteration -> Merge
  *
@@ -17,8 +17,9 @@
  * where the reader is elsewhere the read is made a node of its own beside the variable, and waits for the same.
  * TensorFlow makes the receive wait instead, and sends the memory itself, whatever is in it by then.
  *
- * A part may be cut again, by the task that has it, for its devices. Where the loop's condition is in another part,
- * that part's control loop has it: the one who cut before, TensorFlow's master or ours, named its nodes "_cloop...". */
+ * A part may be cut again, by the task that has it, for its devices. TensorFlow's tasks leave the edges from control
+ * loops to receives uncut then: those are of one device. Where the loop's condition is in another part, that part's
+ * control loop has it: the one who cut before, TensorFlow's master or ours, named its nodes "_cloop...". */
 #include "graph/partition.h"
 
 #include <stdlib.h>
@@ -37,7 +38,7 @@ struct edge_cutter {
   int *place;              /* by node id */
   struct frames frames;
   struct strmap recvs;  /* "id:index>device" -> struct shoal_node *: the receive (or Identity) standing for it */
-  struct strmap loops;  /* "frame@place" -> struct shoal_node *: the control loop's Merge */
+  struct strmap loops;  /* "frame@device" -> struct shoal_node *: the control loop's Merge */
   shoal_out *loop_cond; /* by frame: its condition; node NULL: unknown */
 };
 
@@ -164,7 +165,7 @@ static shoal_status add_control_loop(struct edge_cutter *c, int frame, int place
   attr_put(merge_attrs, &n, "N", attr_int(2));
   shoal_out merge_in[2] = {{enter, 0}, {NULL, 0}};
   TRY_GOTO(s, add(c, g, base, "Merge", merge_in, 2, merge_attrs, n, device, merge), done);
-  char *key = mem_printf("%d@%d", frame, place);
+  char *key = mem_printf("%d@%s", frame, device);
   strmap_put(&c->loops, key, *merge);
   free(key);
   shoal_out cond = c->loop_cond[frame];
@@ -188,10 +189,10 @@ done:
   return s;
 }
 
-/* The Merge of the control loop of a frame in a place, made when first asked for. */
+/* The Merge of the control loop of a frame on a device, made when first asked for. */
 static shoal_status loop_merge(struct edge_cutter *c, int frame, int place, const char *device,
                                struct shoal_node **out) {
-  char *key = mem_printf("%d@%d", frame, place);
+  char *key = mem_printf("%d@%s", frame, device);
   *out = strmap_get(&c->loops, key);
   free(key);
   return *out ? NULL : add_control_loop(c, frame, place, device, out);

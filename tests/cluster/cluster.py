@@ -26,6 +26,7 @@ import tensorflow.compat.v1 as tf
 spec = {job: {int(i): a for i, a in tasks.items()} for job, tasks in json.loads(sys.argv[1]).items()}
 config = tf.ConfigProto()
 config.experimental.collective_group_leader = "/job:worker/replica:0/task:0"
+if len(sys.argv) > 4: config.device_count["CPU"] = int(sys.argv[4])
 server = tf.train.Server(tf.train.ClusterSpec(spec), job_name=sys.argv[2], task_index=int(sys.argv[3]), config=config)
 print("listening on", server.target, flush=True)
 server.join()
@@ -113,9 +114,13 @@ class Task:
         spec = json.dumps(self.spec)
         command = ([self.program, "server", f"--cluster_spec={spec}", f"--job_name={self.job}", f"--task_index={self.index}",
                     *self.flags] if self.kind == "shoal" else
-                   [sys.executable, "-c", TF_SERVER, spec, self.job, str(self.index)])
+                   [sys.executable, "-c", TF_SERVER, spec, self.job, str(self.index), *self.cpus()])
         self.process = forked.start(self.prefix + command, self.log)
         return self
+
+    def cpus(self):
+        """How many devices TensorFlow's server is to have: what Shoal's are told."""
+        return [flag.partition("=")[2] for flag in self.flags if flag.startswith("--cpu_devices=")]
 
     def text(self):
         with open(self.log.name, errors="replace") as f:

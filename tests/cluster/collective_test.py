@@ -760,6 +760,17 @@ def a_servers_config_names_its_leader():
         wrong(lambda: Client(c.target("worker", 0)).worker("GetStepSequence", (1, 5)), "INTERNAL", "non-group-leader")
 
 
+def loops_over_devices(kinds):
+    """Of a client's graph that is cut by task, and then by TensorFlow's task for its devices."""
+    with Cluster(flags=["--cpu_devices=2"], worker=kinds) as c, tf.Graph().as_default():
+        places = [(t, cpu) for t in (0, 1) for cpu in (0, 1)]
+        with tf.device("/job:worker/task:0/cpu:0"):
+            sums = tf.while_loop(lambda i, *_: i < 3, lambda i, *x: (i + 1, *(y + member("reduce", [1.0], *p, size=4) for y, p in zip(x, places))),
+                                 (0, *[tf.zeros([1])] * 4), parallel_iterations=1)[1:]
+        with tf.Session(c.target("worker", 0)) as s:
+            check(s.run(sums, options=tf.RunOptions(timeout_in_ms=60000)), [[12.0]] * 4)
+
+
 def mixed(kinds):
     with Cluster(worker=kinds) as c:
         ranks = [(t, 0) for t in range(len(kinds))]
@@ -780,5 +791,7 @@ if __name__ == "__main__":
                                                                   without_the_fast_path, another_leads, a_session_names_its_leader,
                                                                   a_servers_config_names_its_leader)] +
                       [("led by shoal, with tensorflow", lambda: mixed(["shoal", "tf", "shoal"])),
-                       ("led by tensorflow", lambda: mixed(["tf", "shoal"]))])
+                       ("led by tensorflow", lambda: mixed(["tf", "shoal"])),
+                       ("loops over tensorflow's devices", lambda: loops_over_devices(["shoal", "tf"])),
+                       ("loops over devices, by tensorflow's master", lambda: loops_over_devices(["tf", "shoal"]))])
     sys.exit(code)

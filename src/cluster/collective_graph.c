@@ -151,22 +151,23 @@ static shoal_status check_member(const struct sighting *m, const struct sighting
 }
 
 /* Is each group as large as the devices that are in it here? Of graphs with branches that is all that is asked: those
- * that are not taken may have what they like. */
-static shoal_status count_members(struct sights *t, const struct device_census *there, bool *all_here) {
-  *all_here = !t->unclear;
+ * that are not taken may have what they like. *wrong: what does not fit; the first. */
+static bool count_members(struct sights *t, const struct device_census *there, shoal_status *wrong) {
+  bool all_here = !t->unclear;
   if (t->members.n) qsort(t->members.at, t->members.n, sizeof *t->members.at, by_group);
   for (size_t i = 0, end; i < t->members.n; i = end) {
     const struct sighting *first = &t->members.at[i];
-    int64_t devices = 1;
-    if (!t->branches) TRY(check_size(first, there));
+    int64_t devices = 1, largest = first->size;
+    if (!t->branches && !*wrong) *wrong = check_size(first, there);
     for (end = i + 1; end < t->members.n && t->members.at[end].group == first->group; end++) {
       const struct sighting *m = &t->members.at[end];
       devices += strcmp(m->device, m[-1].device) != 0;
-      if (!t->branches) TRY(check_member(m, first, devices));
+      largest = MAX(largest, m->size);
+      if (!t->branches && !*wrong) *wrong = check_member(m, first, devices);
     }
-    *all_here &= devices == first->size;
+    all_here &= devices == largest || (*wrong && devices > largest);
   }
-  return NULL;
+  return all_here;
 }
 
 /* As TensorFlow's masters make it. */
@@ -181,8 +182,7 @@ static int64_t hash_instances(struct sights *t) {
   return (int64_t)hash;
 }
 
-shoal_status collective_survey(const struct shoal_graph *g, const struct device_census *there,
-                               struct collective_survey *out) {
+struct collective_survey collective_survey(const struct shoal_graph *g, const struct device_census *there) {
   struct sights t = {0};
   for (size_t i = 0; i < g->nodes.n; i++) {
     const struct shoal_node *n = g->nodes.at[i];
@@ -190,10 +190,12 @@ shoal_status collective_survey(const struct shoal_graph *g, const struct device_
     t.branches |= n && collective_may_be_dead(n);
   }
   if (calls_collectives(g)) t.any = t.unclear = true;
-  int64_t key = t.any ? hash_instances(&t) : 0;
-  *out = (struct collective_survey){.any = t.any, .whole = true, .key = key};
-  shoal_status s = t.any ? count_members(&t, there, &out->whole) : NULL;
+  struct collective_survey found = {.any = t.any, .whole = true};
+  if (t.any) {
+    found.key = hash_instances(&t);
+    found.whole = count_members(&t, there, &found.wrong);
+  }
   vec_release(&t.members);
   vec_release(&t.instances);
-  return s;
+  return found;
 }

@@ -163,15 +163,17 @@ struct collective_survey {
   bool any;    /* are there collectives? */
   bool whole;  /* all members of their groups are in this graph */
   int64_t key; /* TensorFlow's name for graphs whose steps meet: the same wherever the same instances are; 0: none */
+  /* Owned: INTERNAL where a group has more members than its size, or several sizes; INVALID_ARGUMENT where it is larger
+   * than all devices of its type there are. Where the groups are not whole here other clients' steps wait for this one,
+   * and end with it: it is to fail when it has its number. */
+  shoal_status wrong;
 };
 /* How many devices of a type a cluster has. */
 struct device_census {
   int (*count)(const struct device_census *c, const char *type);
 };
-/* INTERNAL where a group has more members than its size, or several sizes; INVALID_ARGUMENT where it is larger than all
- * devices of its type there are (there NULL: that is not known). */
-shoal_status collective_survey(const struct shoal_graph *g, const struct device_census *there,
-                               struct collective_survey *out);
+/* there NULL: that is not known. */
+struct collective_survey collective_survey(const struct shoal_graph *g, const struct device_census *there);
 /* A collective's keys, where they are known before it runs. */
 bool collective_keys(const struct shoal_node *n, int64_t *group, int64_t *instance);
 /* Branches and loops: where one is, not all nodes of the graph need run. */

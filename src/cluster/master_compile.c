@@ -39,6 +39,7 @@ void compiled_unref(struct compiled *c) {
   vec_release(&c->parts);
   text_release(&c->partition_graphs);
   if (c->pruned) graph_free(c->pruned);
+  shoal_status_free(c->collectives.wrong);
   account_give(c->account, LIMIT_GRAPHS, 1);
   account_give(c->account, LIMIT_NODES, c->n_nodes);
   account_unref(c->account);
@@ -280,11 +281,14 @@ static int count_devices(const struct device_census *c, const char *type) {
   return n;
 }
 
-/* A session with filters does not see all devices of its cluster. */
+/* A session with filters does not see all devices of its cluster. What is wrong with groups that have members elsewhere
+ * each step says, when it has its number. */
 static shoal_status find_collectives(struct compiling *k) {
   struct session_census all = {{count_devices}, k->session};
   bool sees_all = !k->session->config.said.filters.n;
-  return collective_survey(k->pruned, sees_all ? &all.head : NULL, &k->made->collectives);
+  struct collective_survey *found = &k->made->collectives;
+  *found = collective_survey(k->pruned, sees_all ? &all.head : NULL);
+  return found->wrong && (found->whole || k->flags & COMPILE_PARTIAL) ? status_copy(found->wrong) : NULL;
 }
 
 /* Cuts the graph to the signature, and by task. */

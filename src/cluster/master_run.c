@@ -240,7 +240,9 @@ struct step_run *step_run_new(struct master_session *s, struct compiled *c, cons
 }
 
 static void start(struct step_run *r) {
-  if (r->stats) ask_about_logs(r, false);
+  shoal_status wrong = r->compiled->collectives.wrong;
+  if (wrong) finish(r, status_copy(wrong));
+  else if (r->stats) ask_about_logs(r, false);
   else start_parts(r);
 }
 

@@ -417,7 +417,9 @@ shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph 
   if (!err) err = survey(s, g, &meets);
   if (!err && meets) worker_graph_came(s->worker, g);
   struct collective_survey c = {.whole = true};
-  if (!err) err = collective_survey(g, NULL, &c);
+  if (!err) c = collective_survey(g, NULL);
+  if (c.whole && !err) err = c.wrong;
+  else shoal_status_free(c.wrong);
   wg->spans = !c.whole && cluster_spec_count(s->spec.jobs.n ? &s->spec : s->worker->spec) > 1;
   wg->meets = meets || wg->spans;
   if (!err) {

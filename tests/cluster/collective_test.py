@@ -363,6 +363,9 @@ def what_would_never_end():
             large = next(group)  # clients that see their own task alone: the leader asks all of them, after a while
             told_to_all(c, (0, 1), lambda t: member("reduce", [1.0], t, group=large, v2=v2, size=10), "can never be whole: its cluster has 9 devices of type CPU")
             clients(c, [(0, 0), (1, 0)], v2)
+            g = next(group)  # who says two sizes of a group is refused before its step begins, and the others wait
+            told_to_all(c, (0, 1, 2), lambda t: [member("reduce", [1.0], t, cpu, group=g, v2=v2, size=4 - cpu) for cpu in range(2 - t % 2)],
+                        "is joining a group with size ", tf.errors.InternalError)
 
 
 def behind(made, *at, **keys):

@@ -105,10 +105,11 @@ void gather_ring(struct schedule *s, struct schedule_members m, struct schedule_
   }
 }
 
-/* TensorFlow's pieces: as equal as multiples of `alignment` allow; the last ones may be shorter or empty. */
+/* TensorFlow's pieces: the first multiple of `alignment` above an equal part, also where that is a multiple itself; the
+ * last ones may be shorter or empty. */
 static struct schedule_span ring_piece(struct schedule_span s, int i, int n, int64_t alignment) {
   int64_t each = (s.n + n - 1) / n;
-  each = (each + alignment - 1) / alignment * alignment;
+  if (alignment > 1) each = (each / alignment + 1) * alignment;
   int64_t begin = MIN(each * i, s.n);
   return span_of(s.buffer, s.at + begin, MIN(each, s.n - begin));
 }

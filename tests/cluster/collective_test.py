@@ -774,9 +774,20 @@ def loops_over_devices(kinds):
             check(s.run(sums, options=tf.RunOptions(timeout_in_ms=60000)), [[12.0]] * 4)
 
 
+def even_sizes(cluster, ranks):
+    """Of which a rank's part is a multiple of what TensorFlow's pieces are aligned to: they are larger by another one then."""
+    with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
+        made, wanted = [], []
+        for i, n in enumerate((16, 48, 1024, 1536, 98304)):
+            made += [member("reduce", values(r, n), t, d, size=len(ranks), group=200, instance=1 + i) for r, (t, d) in enumerate(ranks)]
+            wanted += [sum(values(r, n) for r in range(len(ranks)))] * len(ranks)
+        check(s.run(made, options=tf.RunOptions(timeout_in_ms=60000)), wanted)
+
+
 def mixed(kinds):
     with Cluster(worker=kinds) as c:
         ranks = [(t, 0) for t in range(len(kinds))]
+        even_sizes(c, ranks)
         across(c, ranks)
         for v2 in (False, True):
             clients(c, ranks, v2)

@@ -119,7 +119,7 @@ static float pairs(int lo, int n, int64_t i) {
 /* TensorFlow's ring: the piece begins at the rank of its number. */
 static float around(const struct schedule_request *r, int64_t i) {
   int64_t each = (r->n + r->size - 1) / r->size;
-  each = (each + r->alignment - 1) / r->alignment * r->alignment;
+  if (r->alignment > 1) each = (each / r->alignment + 1) * r->alignment;
   int first = (int)(i / each);
   float sum = number(first, i);
   for (int k = 1; k < r->size; k++) sum += number((first + k) % r->size, i);

@@ -123,9 +123,9 @@ class Instance:
         return self.op == "reduce" and (not self.group.ours or self.hint == "shoal:ring" and len(self.group.tasks()) > 1)
 
     def in_ring(self, x):
-        """Pieces of a multiple of 64 bytes, of which each begins at its own rank."""
+        """Pieces of the next multiple of 64 bytes, of which each begins at its own rank."""
         flat, size = [v.reshape(-1) for v in x], np.dtype(self.dtype).itemsize
-        each = -(-(-(-flat[0].size // len(x)) * size) // 64) * 64 // size
+        each = (-(-flat[0].size // len(x)) * size // 64 + 1) * 64 // size
         pieces = [functools.reduce(self.merge_two, [v[c * each:(c + 1) * each] for v in flat[c:] + flat[:c]]) for c in range(len(x))]
         return np.concatenate(pieces).reshape(x[0].shape)
 
@@ -365,7 +365,8 @@ class Built:
             return []
         at = x.group.places[rank]
         if at not in self.tokens:
-            self.tokens[at] = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name=f"token_{at[0]}_{at[1]}")
+            with tf.control_dependencies(None):  # else all who have it come after what the first of them does
+                self.tokens[at] = RAW.VarHandleOp(dtype=tf.float32, shape=[], shared_name=f"token_{at[0]}_{at[1]}")
         return [self.tokens[at]]
 
     def member(self, block, x, rank, value, bent, communicator=None):
@@ -418,7 +419,8 @@ class Built:
             slow = self.program.slow.get((b, i, rank))
             if slow and block.kind == "plain":
                 before.append(self.slow(slow))
-            early = self.r.random() < 0.5  # what it brings waits, or it itself
+            brings = x.op != "broadcast" or bent.get("sends", rank == x.source)
+            early = brings and self.r.random() < 0.5  # what it brings waits, or it itself
             value = self.brought(x, rank, turn, bent)
             with tf.control_dependencies(before if early else []):
                 value = tf.identity(value)

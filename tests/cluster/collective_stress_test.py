@@ -144,7 +144,9 @@ class Run:
 
 
 def said(failed):
-    return {c: f"{type(e).__name__}: {getattr(e, 'message', e)}"[:3000] for c, e in failed.items()}
+    """Without the lines of this program that made the nodes."""
+    texts = {c: getattr(e, "message", str(e)) for c, e in failed.items()}
+    return {c: f"{type(failed[c]).__name__}: {text[max(text.rfind(chr(10) + 'Node: '), 0):][:1500]}" for c, text in texts.items()}
 
 
 def status(cluster, task):
@@ -373,7 +375,9 @@ def fault(cluster, r, kinds, devices, keys):
             assert c in failed and isinstance(failed[c], tf.errors.OpError), (victim, str(run), said(failed))
             assert f"task:{victim}" in failed[c].message, (victim, sig, str(run), said(failed))
     until(lambda: reached(cluster, victim), what=lambda: f"task {victim} does not come again")
-    with Run(cluster, program, r.getrandbits(31)) as again:
+    again = Run(cluster, program, r.getrandbits(31))
+    again.filtered = False  # a session that sees all tasks knows from its beginning which were started anew
+    with again:
         again.well([(0, 1), (0, 2)])
 
 

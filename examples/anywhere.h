@@ -108,13 +108,8 @@ struct model {
   shoal_op *train;
 };
 
-/* Replicas drop each its own. */
-static inline void give_seed(shoal_graph *g, const struct model *m, int replica) {
-  if (!m->seed) return;
-  const int32_t more[] = {0, replica};
-  shoal_out seed = shoal_step_seed(g, shoal_global_step(g));
-  shoal_out own = shoal_cast(g, shoal_constant_ints(g, SHOAL_SHAPE(2), more), shoal_out_dtype(seed));
-  m->seed(m->arg, replica ? shoal_add_v2(g, seed, own) : seed);
+static inline void give_seed(shoal_graph *g, const struct model *m) {
+  if (m->seed) m->seed(m->arg, shoal_step_seed(g, shoal_global_step(g)));
 }
 
 enum { REPLICA_OUT = 3 };
@@ -125,7 +120,7 @@ static inline shoal_op *build_replica(shoal_graph *g, shoal_replica *r, const sh
   const struct model *m = (const struct model *)arg;
   struct watched w;
   memset(&w, 0, sizeof w);
-  give_seed(g, m, shoal_replica_id(r));
+  give_seed(g, m);
   shoal_out logits = m->forward(g, in[0], 0, 1, m->arg);
   shoal_push_scope(g, "logits");
   logits = shoal_identity(g, logits); /* logits/Identity, for whoever reads the graph */
@@ -191,7 +186,7 @@ static inline void build_stages(shoal_graph *g, struct model *m, const struct an
   }
   shoal_push_device(g, parts[0].device);
   shoal_var step = shoal_global_step(g);
-  give_seed(g, m, 0);
+  give_seed(g, m);
   m->train = shoal_pipeline_minimize(
       g,
       SHOAL_OPTIONS(shoal_pipeline, .stages = stages, .n_stages = n, .micro_batches = (int)a->micro_batches,

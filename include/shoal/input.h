@@ -46,7 +46,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_batches_new(int64_t examples, int6
 SHOAL_API const int64_t *shoal_batches_at(shoal_batches *b, int64_t position);
 SHOAL_API void shoal_batches_free(shoal_batches *b);
 
-/* A seed [2] for stateless random ops that is another in every step, and the same again when a step is run again. */
+/* A seed [2] for stateless random ops that is another in every step, and the same again when a step is run again. In a
+ * replica of a strategy it is the replica's own, and the same however replicas are dealt out to tasks. */
 SHOAL_API shoal_out shoal_step_seed(shoal_graph *g, shoal_var step);
 
 #ifdef __cplusplus

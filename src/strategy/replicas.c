@@ -83,20 +83,22 @@ shoal_op *shoal_strategy_run(shoal_graph *g, shoal_strategy *s, shoal_replica_fn
   if (in_scope) variable_maker_end(&s->scope, __func__);
   struct replica_run run = {.replicas = mem_zalloc((size_t)s->local, sizeof *run.replicas)};
   for (int i = 0; i < s->local; i++)
-    run.replicas[i] = (struct shoal_replica){.maker = maker_of(g, i),
-                                             .across = {g, reduce_across, all_across},
-                                             .run = &run,
-                                             .strategy = s,
-                                             .index = i,
-                                             .key = s->next_key,
-                                             .fn = fn,
-                                             .arg = arg,
-                                             .in = n_in > 0 ? in + (ptrdiff_t)i * n_in : NULL,
-                                             .out = n_out > 0 ? out + (ptrdiff_t)i * n_out : NULL};
+    run.replicas[i] = (struct shoal_replica){
+        .maker = maker_of(g, i),
+        .across = {.g = g, .copy = s->first + i, .draws = s->draws, .sum = reduce_across, .all = all_across},
+        .run = &run,
+        .strategy = s,
+        .index = i,
+        .key = s->next_key,
+        .fn = fn,
+        .arg = arg,
+        .in = n_in > 0 ? in + (ptrdiff_t)i * n_in : NULL,
+        .out = n_out > 0 ? out + (ptrdiff_t)i * n_out : NULL};
   replicas_build(&run, s->local);
   tie(g, run.replicas, s->local);
   shoal_op *step = graph_error(g) ? NULL : group_all(g, run.replicas, s->local);
   s->next_key = MAX(s->next_key, run.replicas[0].key);
+  s->draws = run.replicas[0].across.draws;
   for (int i = 0; i < s->local; i++) {
     vec_release(&run.replicas[i].joints);
     shards_forget(&run.replicas[i]);

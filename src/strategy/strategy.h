@@ -62,6 +62,7 @@ struct shoal_strategy {
   char **devices;                     /* [local] */
   struct device_spec task_device;     /* of a task of a cluster: the first of them */
   int next_key, next_initial;         /* keys of collectives: never used twice, also in another graph */
+  struct draws draws;                 /* of a replica, in all runs */
   VEC(shoal_var) unsent;              /* variables of the chief that no node sends to the other tasks yet */
   VEC(struct shoal_node *) emptied;   /* of slots that were taken from where the chief put them: shards.c */
   const struct shoal_graph *facts_of; /* the graph in which tasks compare themselves: agree.c */

@@ -2,8 +2,10 @@
  *
  * Numbers of a random op depend on how many steps its session has run: a run that goes on from a checkpoint draws
  * others than the one that was not interrupted. With a seed of the step they are a function of it, and of which
- * dropout of the graph it is: the number of nodes before it, the same whenever a program builds its graph. */
+ * dropout of the graph it is: the number of nodes before it, the same whenever a program builds its graph; in a copy
+ * of a model its place among those of the copy, and which copy it is (graph/across.h). */
 #include "base/options.h"
+#include "graph/across.h"
 #include "graph/given.h"
 #include "shoal/layers.h"
 #include "train/layers.h"
@@ -21,11 +23,12 @@ static shoal_out by_op(struct shoal_graph *g, shoal_out shape, shoal_dtype dtype
 }
 
 static shoal_out by_seed(struct shoal_graph *g, shoal_out shape, shoal_dtype dtype, shoal_out seed) {
-  const int64_t own[] = {g->n_nodes, 0};
-  shoal_out shift = build_const_ints(g, out_type(seed), own, 2);
+  struct across *a = across_on(g);
+  const int64_t own[] = {a ? across_layer(a) : g->n_nodes, 0};
+  shoal_out shift = build_const_ints(g, SHOAL_INT64, own, 2);
   struct build b = build_begin(g, "StatelessRandomUniform", NULL);
   build_in(&b, shape);
-  build_in(&b, build_op2(g, "AddV2", seed, shift));
+  build_in(&b, build_op2(g, "AddV2", build_cast(g, seed, SHOAL_INT64), shift));
   build_attr_type(&b, "dtype", dtype);
   return build_end_out(&b);
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/philox.h"
-#include "graph/builder.h"
+#include "graph/across.h"
 #include "train/batches_used.h"
 #include "train/step_request.h"
 #include "train/variables.h"
@@ -49,7 +49,9 @@ shoal_input shoal_input_position(shoal_graph *g, int worker) {
 
 shoal_out shoal_step_seed(shoal_graph *g, shoal_var step) {
   int64_t seed, seed2;
+  struct across *copy = across_on(g);
   graph_next_seeds(g, &seed, &seed2);
+  if (copy) seed2 = across_seed(copy);
   struct build b = build_begin(g, "Pack", "step_seed");
   build_in(&b, build_const_int(g, SHOAL_INT64, seed * 1000003 + seed2));
   build_in(&b, build_cast(g, step.value, SHOAL_INT64));

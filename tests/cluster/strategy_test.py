@@ -101,6 +101,15 @@ def test_tasks_have_the_bits_of_one_process():
             assert abs(losses[step] - loss) < 1e-5 * loss, (step, losses[step], loss)
 
 
+def test_tasks_drop_what_replicas_of_one_process_do():
+    """By a seed of the step; whatever they reduce together, and who has which part of the state."""
+    want = alone("mirrored", 8, "devices=4", "drop=1")
+    for flags in ([], ["kib=1"], ["shard=1"]):
+        assert alone("mirrored", 8, "devices=4", "drop=1", *flags) == want, (flags, want)
+        for w in start(jobs(2), 8, "devices=2", "drop=1", *flags):
+            assert w.ends() == want, (flags, w.text(), want)
+
+
 def test_gradients_travel_as_bfloat16():
     """The same weights everywhere, near those of whole messages, and not the same."""
     losses, weights = alone("mirrored", 8, "devices=3")

@@ -15,7 +15,9 @@
  * TensorFlow 2's workers, in mode N of shoal_tensorflow; keras=N, slots=N: the first of them is in fit, with so many
  * steps in an epoch and slots of a weight; open=1: hosts that are not this one may come; wrong=K: what is fed in step K
  * makes no sense; away=K: its K-th step does not come; late=S: its session is made S seconds after its server; tell=1:
- * it tells of its progress.
+ * it tells of its progress; drop=1: with a dropout by the step's seed; acc=N: gradients are
+ * accumulated over N batches; rate=N: the learning rate is so many hundredths, falling=1: and falls; hooks=2: each of
+ * what is fed has a hook of its own.
  *
  * Step k has a batch of 24 rows, of which each task feeds its own. A line for each step has its number and the loss of
  * the whole batch; the last line has a hash of this task's first replica's weights. */
@@ -30,7 +32,7 @@ enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4, NORM_VARS = 4 };
 
 struct flags {
   int devices, save, sum, kib, messages, slow, examples, before, norm, each, data, shard, tensorflow, keras, slots,
-      open, wrong, away, late, tell;
+      open, wrong, away, late, tell, drop, acc, rate, falling, hooks;
   const char *dir, *optimizer, *graph, *place;
 };
 
@@ -56,6 +58,15 @@ struct model {
   shoal_var seen; /* examples, of this task's first replica */
 };
 
+static shoal_op *train(shoal_graph *g, const struct flags *f, shoal_out loss) {
+  shoal_var step = shoal_global_step(g);
+  shoal_optimizer o = strcmp(f->optimizer, "sgd") ? shoal_adam(0.05) : shoal_sgd(0.2);
+  if (!strcmp(f->optimizer, "proximal")) o = shoal_proximal_sgd(0.2, 0.1, 0);
+  if (f->rate) o.learning_rate = f->rate / 100.0;
+  if (f->falling) o.learning_rate_out = shoal_exponential_decay(g, o.learning_rate, step.value, 3, 0.7, true);
+  return f->acc ? shoal_minimize_accumulated(g, o, loss, step, f->acc) : shoal_minimize(g, o, loss, step);
+}
+
 static shoal_op *step(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
   struct model *m = (struct model *)arg;
   shoal_var w1 = weights(g, "w1", SHOAL_SHAPE(IN, HIDDEN), IN * HIDDEN, 1),
@@ -66,6 +77,9 @@ static shoal_op *step(shoal_graph *g, shoal_replica *r, const shoal_out *in, sho
     h = shoal_batch_norm(g, h, shoal_constant_bool(g, true), "norm",
                          SHOAL_OPTIONS(shoal_batch_norm_options, .momentum = 0.75));
   h = shoal_tanh(g, h);
+  if (m->flags->drop)
+    h = shoal_dropout(g, h, 0.3,
+                      SHOAL_OPTIONS(shoal_dropout_options, .seed = shoal_step_seed(g, shoal_global_step(g))));
   shoal_out y = shoal_bias_add(g, shoal_mat_mul(g, h, w2.value), b2.value);
   shoal_out losses = shoal_square(g, shoal_sub(g, y, in[1]));
   bool uneven = m->flags->examples > 0;
@@ -77,9 +91,7 @@ static shoal_op *step(shoal_graph *g, shoal_replica *r, const shoal_out *in, sho
   shoal_op *count = shoal_assign_add_variable_op(g, seen.handle, shoal_size(g, losses));
   shoal_out own = loss;
   if (!uneven && m->flags->sum) loss = shoal_div(g, loss, shoal_constant_float(g, (float)m->replicas));
-  shoal_optimizer adam = shoal_adam(0.05), sgd = shoal_sgd(0.2);
-  shoal_op *parts[] = {shoal_minimize(g, strcmp(m->flags->optimizer, "sgd") ? adam : sgd, loss, shoal_global_step(g)),
-                       count};
+  shoal_op *parts[] = {train(g, m->flags, loss), count};
   if (m->flags->keras) out[0] = shoal_replica_keras_loss(r, own, shoal_size(g, losses));
   return shoal_group(g, parts, 2, "step");
 }
@@ -88,6 +100,7 @@ struct feeder {
   int task, tasks;
   int64_t examples; /* in all; 0: no end */
   int64_t wrong;    /* a step; 0: none */
+  int only;         /* 1: of x; 2: of y; 0: of both */
 };
 
 /* Rows of a step's batch for one task: the step counter is the position in the input. */
@@ -105,6 +118,15 @@ static shoal_status fill(void *arg, int64_t k, shoal_tensor **values) {
   numbers(all, ROWS, 100 + (int)k);
   must(shoal_tensor_from(SHOAL_FLOAT32, 2, y_dims, y, (size_t)rows * sizeof *y, &values[1]), "y");
   return NULL;
+}
+
+static shoal_status fill_one(void *arg, int64_t k, shoal_tensor **value) {
+  shoal_tensor *both[2] = {NULL};
+  int which = ((struct feeder *)arg)->only - 1;
+  shoal_status e = fill(arg, k, both);
+  *value = both[which];
+  shoal_tensor_unref(both[!which]);
+  return e;
 }
 
 /* The same examples as a dataset, in batches for one replica. */
@@ -179,6 +201,11 @@ static struct flags read_flags(int argc, char **argv) {
     if (!strncmp(argv[i], "away", n)) f.away = atoi(at);
     if (!strncmp(argv[i], "late", n)) f.late = atoi(at);
     if (!strncmp(argv[i], "tell", n)) f.tell = atoi(at);
+    if (!strncmp(argv[i], "drop", n)) f.drop = atoi(at);
+    if (!strncmp(argv[i], "acc", n)) f.acc = atoi(at);
+    if (!strncmp(argv[i], "rate", n)) f.rate = atoi(at);
+    if (!strncmp(argv[i], "falling", n)) f.falling = atoi(at);
+    if (!strncmp(argv[i], "hooks", n)) f.hooks = atoi(at);
     if (!strncmp(argv[i], "dir", n)) f.dir = at;
     if (!strncmp(argv[i], "optimizer", n)) f.optimizer = at;
     if (!strncmp(argv[i], "graph", n)) f.graph = at;
@@ -249,12 +276,13 @@ int main(int argc, char **argv) {
             *out = (shoal_out *)calloc((size_t)local, sizeof *out);
   shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, IN), "x");
   shoal_out y = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, 1), "y");
-  shoal_hook hook;
+  shoal_hook hooks[2];
+  int n_hooks = 1;
   if (f.data) {
     shoal_push_strategy(g, strategy);
     shoal_out examples = f.graph ? imported(g, f.graph) : dataset(g, f.examples, replicas);
     shoal_pop_strategy(g, strategy);
-    hook = shoal_strategy_dataset_hook(g, strategy, examples, (shoal_auto_shard)f.data, in, 2);
+    hooks[0] = shoal_strategy_dataset_hook(g, strategy, examples, (shoal_auto_shard)f.data, in, 2);
   } else {
     shoal_strategy_split(g, strategy, x, in, 2);
     shoal_strategy_split(g, strategy, y, in + 1, 2);
@@ -268,12 +296,19 @@ int main(int argc, char **argv) {
   struct feeder feeder = {.task = task, .tasks = tasks, .examples = f.examples, .wrong = f.wrong};
   shoal_out counter = shoal_global_step(g).value,
             seen = f.examples ? shoal_strategy_read(g, strategy, model.seen) : (shoal_out){0};
-  if (!f.data && f.examples) hook = shoal_strategy_input_hook(strategy, to, 2, fill, &feeder);
-  else if (!f.data) hook = shoal_input_hook((shoal_input){counter, NULL}, to, 2, fill, &feeder);
+  struct feeder of_x = feeder, of_y = feeder;
+  of_x.only = 1;
+  of_y.only = 2;
+  if (f.hooks) {
+    hooks[0] = shoal_strategy_input_hook(strategy, &x, 1, fill_one, &of_x);
+    hooks[1] = shoal_strategy_input_hook(strategy, &y, 1, fill_one, &of_y);
+    n_hooks = 2;
+  } else if (!f.data && f.examples) hooks[0] = shoal_strategy_input_hook(strategy, to, 2, fill, &feeder);
+  else if (!f.data) hooks[0] = shoal_input_hook((shoal_input){counter, NULL}, to, 2, fill, &feeder);
   shoal_progress progress = {.label = "trainer"};
   sleep((unsigned)f.late);
-  SHOAL_TRAIN_SESSION(s, g, .checkpoint_dir = f.dir, .save_steps = f.save, .stop_at_step = steps, .hooks = &hook,
-                      .n_hooks = 1, .status = &error, .strategy = strategy, .steps_per_execution = f.each,
+  SHOAL_TRAIN_SESSION(s, g, .checkpoint_dir = f.dir, .save_steps = f.save, .stop_at_step = steps, .hooks = hooks,
+                      .n_hooks = n_hooks, .status = &error, .strategy = strategy, .steps_per_execution = f.each,
                       .progress = f.tell ? &progress : NULL) {
     for (int k = 1; !shoal_should_stop(s); k++) {
       if (k == f.away) printf("away\n");

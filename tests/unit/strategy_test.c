@@ -28,6 +28,13 @@ static shoal_strategy *mirrored(int n, int bucket_kib) {
   return s;
 }
 
+static shoal_strategy *sharing(const char *const *devices, int n, int bucket_kib) {
+  shoal_strategy *s;
+  ASSERT_OK(shoal_strategy_new_mirrored(
+      devices, n, SHOAL_OPTIONS(shoal_strategy_options, .bucket_kib = bucket_kib, .shard_state = true), &s));
+  return s;
+}
+
 static shoal_tensor *tensor(int rows, int columns, int salt) {
   float v[ROWS * IN];
   const int64_t dims[] = {rows, columns};
@@ -144,6 +151,71 @@ static void buckets_change_no_bit(void **state) {
   assert_memory_equal(&whole, &pieces, sizeof whole);
 }
 
+/* ---- what is dropped ---- */
+
+static shoal_op *dropping(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  const shoal_optimizer *optimizer = arg;
+  shoal_out seed = shoal_step_seed(g, shoal_global_step(g));
+  shoal_out h = shoal_tanh(g, shoal_dense(g, in[0], 40, "hidden"));
+  h = shoal_dropout(g, h, 0.5, SHOAL_OPTIONS(shoal_dropout_options, .seed = seed));
+  out[0] = shoal_reduce_mean(g, shoal_square(g, shoal_sub(g, shoal_dense(g, h, 1, "out"), in[1])));
+  return shoal_minimize(g, *optimizer, out[0], shoal_global_step(g));
+}
+
+static void dropping_losses(shoal_strategy *s, shoal_optimizer optimizer, float *losses) {
+  struct model m = build_of(s, dropping, &optimizer);
+  train_in(&m, NULL, STEPS, losses);
+  unbuild(&m);
+}
+
+/* Nothing but the model and the replica's number is in what is dropped: not how gradients are reduced, or who has which
+ * state, or by which ops variables change. */
+static void what_is_dropped_goes_by_the_model(void **state) {
+  float want[STEPS], got[STEPS];
+  dropping_losses(mirrored(3, 0), shoal_momentum(0.1, 0), want);
+  dropping_losses(mirrored(3, 1), shoal_momentum(0.1, 0), got);
+  assert_memory_equal(want, got, sizeof want);
+  dropping_losses(sharing(NULL, 3, 0), shoal_momentum(0.1, 0), got);
+  assert_memory_equal(want, got, sizeof want);
+  dropping_losses(mirrored(3, 0), shoal_sgd(0.1), got);
+  assert_memory_equal(want, got, sizeof want);
+}
+
+/* Two layers by one seed, and noise by the seed itself. */
+static shoal_op *drawing(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  shoal_out seed = shoal_step_seed(g, shoal_global_step(g)), ones = shoal_init_ones(g, SHOAL_FLOAT32, SHOAL_SHAPE(64));
+  for (int i = 0; i < 2; i++)
+    out[i] = shoal_dropout(g, ones, 0.5, SHOAL_OPTIONS(shoal_dropout_options, .seed = i ? in[0] : seed));
+  out[2] = shoal_dropout(g, ones, 0.5, SHOAL_OPTIONS(shoal_dropout_options, .seed = seed));
+  const int32_t shape[] = {64};
+  out[3] = shoal_stateless_random_uniform(g, shoal_constant_ints(g, SHOAL_SHAPE(1), shape), seed);
+  return NULL;
+}
+
+static void layers_and_replicas_draw_each_its_own(void **state) {
+  enum { N = 3, EACH = 4 };
+  shoal_strategy *s = mirrored(N, 0);
+  shoal_graph *g = shoal_graph_new();
+  shoal_out in[N], out[N * EACH];
+  shoal_tensor *drawn[N * EACH];
+  shoal_status error = NULL;
+  const int32_t seed[] = {3, 4};
+  shoal_set_random_seed(g, 3);
+  for (int i = 0; i < N; i++) in[i] = shoal_constant_ints(g, SHOAL_SHAPE(2), seed);
+  shoal_strategy_run(g, s, drawing, NULL, in, 1, out, EACH);
+  SHOAL_TRAIN_SESSION(session, g, .no_signals = true, .status = &error, .strategy = s)
+  for (int i = 0; i < N * EACH; i++)
+    assert_true(shoal_run(session, SHOAL_NO_FEEDS, SHOAL_FETCH(out[i], &drawn[i]), NULL));
+  ASSERT_OK(error);
+  for (int i = 0; i < N * EACH; i++)
+    for (int k = 0; k < i; k++)
+      if (!memcmp(shoal_tensor_const_data(drawn[i]), shoal_tensor_const_data(drawn[k]), 64 * sizeof(float)))
+        fail_msg("%d of replica %d is %d of replica %d", i % EACH, i / EACH, k % EACH, k / EACH);
+  for (int i = 0; i < N * EACH; i++) shoal_tensor_unref(drawn[i]);
+  shoal_graph_free(g);
+  shoal_strategy_free(s);
+}
+
 /* ---- checkpoints ---- */
 
 static void checkpoints_fit_any_number_of_replicas(void **state) {
@@ -174,13 +246,6 @@ static void checkpoints_fit_any_number_of_replicas(void **state) {
 }
 
 /* ---- shared out state ---- */
-
-static shoal_strategy *sharing(const char *const *devices, int n, int bucket_kib) {
-  shoal_strategy *s;
-  ASSERT_OK(shoal_strategy_new_mirrored(
-      devices, n, SHOAL_OPTIONS(shoal_strategy_options, .bucket_kib = bucket_kib, .shard_state = true), &s));
-  return s;
-}
 
 static void optimizers_share_out_their_state(void **state) {
   const shoal_optimizer all[] = {shoal_sgd(0.1),
@@ -896,6 +961,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(replicas_are_the_whole_batch),
       cmocka_unit_test(buckets_change_no_bit),
+      cmocka_unit_test(what_is_dropped_goes_by_the_model),
+      cmocka_unit_test(layers_and_replicas_draw_each_its_own),
       cmocka_unit_test(checkpoints_fit_any_number_of_replicas),
       cmocka_unit_test(optimizers_share_out_their_state),
       cmocka_unit_test(each_replica_has_its_share),

@@ -17,7 +17,7 @@ struct common_end {
   shoal_out *from, *to; /* [n] */
   int n;
   shoal_session *session;
-  struct poll none, last;      /* has anybody no batch at the beginning; none after this one? */
+  struct poll none_last[2];    /* has anybody no batch at the beginning; none after this one? */
   shoal_tensor **now, **ahead; /* [n]; [0] NULL: there is none */
   bool over;
   int fetch;
@@ -45,8 +45,7 @@ static shoal_status take(struct common_end *t, shoal_tensor **values) {
 
 static shoal_status begin(void *state, shoal_graph *g) {
   struct common_end *t = state;
-  t->none = poll_build(g, t->strategy, "no_batch", ANY_KEY);
-  t->last = poll_build(g, t->strategy, "last_batch", MORE_KEY);
+  poll_build_feed(g, t->strategy, "no_batch", "last_batch", t->none_last);
   return NULL;
 }
 
@@ -57,7 +56,7 @@ static shoal_status after_create(void *state, const shoal_created *c) {
   TRY(take(t, t->now));
   drop(t, t->ahead);
   if (t->now[0]) TRY(take(t, t->ahead));
-  TRY(poll_run(&t->none, c->session, !t->now[0], &none));
+  TRY(poll_run(&t->none_last[0], c->session, !t->now[0], &none));
   t->over = none;
   return NULL;
 }
@@ -67,8 +66,8 @@ static shoal_status before_run(void *state, shoal_run_context *c) {
   if (t->over) return STATUS(SHOAL_OUT_OF_RANGE, "the input of a task has ended");
   shoal_context_limit_steps(c, 1);
   for (int i = 0; i < t->n; i++) shoal_context_feed(c, t->to[i], t->now[i]);
-  t->fetch = shoal_context_fetch(c, t->last.most);
-  return poll_feed(&t->last, c, !t->ahead[0]);
+  t->fetch = shoal_context_fetch(c, t->none_last[1].most);
+  return poll_feed(&t->none_last[1], c, !t->ahead[0]);
 }
 
 static shoal_status after_run(void *state, shoal_run_context *c) {

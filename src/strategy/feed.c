@@ -14,8 +14,8 @@ struct feed {
   int n;
   shoal_input_fill *fill;
   void *arg;
-  shoal_out used;        /* batches before this session */
-  struct poll any, more; /* has anybody a batch at the beginning; has anybody one after this? */
+  shoal_out used;          /* batches before this session */
+  struct poll any_more[2]; /* has anybody a batch at the beginning; has anybody one after this? */
   int64_t position;
   shoal_tensor **now, **ahead; /* [n] batches of this position and the next; [0] NULL: there is none */
   bool over;                   /* nobody has a batch of this position */
@@ -33,8 +33,7 @@ static shoal_status begin(void *state, shoal_graph *g) {
   struct feed *f = state;
   if (!f->fill) return INVALID("shoal_strategy_input_hook: fill is NULL");
   if (f->n < 1 || !f->to) return INVALID("shoal_strategy_input_hook: there is nothing to feed");
-  f->any = poll_build(g, f->strategy, "any_batch", ANY_KEY);
-  f->more = poll_build(g, f->strategy, "more_batches", MORE_KEY);
+  poll_build_feed(g, f->strategy, "any_batch", "more_batches", f->any_more);
   return hook_input_position(g, "shoal_strategy_input_hook", &f->used);
 }
 
@@ -56,7 +55,7 @@ static shoal_status after_create(void *state, const shoal_created *c) {
   TRY(session_get_int(c->session, f->used, &f->position));
   TRY(get(f, f->position, f->now));
   TRY(get(f, f->position + 1, f->ahead));
-  TRY(poll_run(&f->any, c->session, f->now[0] != NULL, &any));
+  TRY(poll_run(&f->any_more[0], c->session, f->now[0] != NULL, &any));
   f->over = !any;
   return NULL;
 }
@@ -79,8 +78,8 @@ static shoal_status before_run(void *state, shoal_run_context *c) {
     if (!f->now[i]) TRY(make_empty(f->to[i], &f->now[i]));
     shoal_context_feed(c, f->to[i], f->now[i]);
   }
-  f->fetch = shoal_context_fetch(c, f->more.most);
-  return poll_feed(&f->more, c, f->ahead[0] != NULL);
+  f->fetch = shoal_context_fetch(c, f->any_more[1].most);
+  return poll_feed(&f->any_more[1], c, f->ahead[0] != NULL);
 }
 
 static shoal_status after_run(void *state, shoal_run_context *c) {

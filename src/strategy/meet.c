@@ -32,6 +32,14 @@ struct poll poll_build(struct shoal_graph *g, struct shoal_strategy *s, const ch
   return p;
 }
 
+/* Keys go by the place among the session's such hooks: the same in all tasks. */
+void poll_build_feed(struct shoal_graph *g, struct shoal_strategy *s, const char *before, const char *in_each,
+                     struct poll polls[2]) {
+  int first = FIRST_FEED_KEY + 2 * s->feeds++;
+  polls[0] = poll_build(g, s, before, first);
+  polls[1] = poll_build(g, s, in_each, first + 1);
+}
+
 shoal_status poll_feed(const struct poll *p, shoal_run_context *c, int answer) {
   shoal_tensor *t;
   TRY(shoal_tensor_from(SHOAL_INT32, 0, NULL, &(int32_t){answer}, sizeof(int32_t), &t));
@@ -96,6 +104,7 @@ shoal_hook meet_hook(struct shoal_strategy *s) {
 
 static shoal_status stay_begin(void *state, shoal_graph *g) {
   struct meet *m = state;
+  m->strategy->feeds = 0; /* this hook is a session's first */
   m->end = poll_build(g, m->strategy, "stay", STAY_KEY);
   m->go = poll_build(g, m->strategy, "go", GO_KEY);
   return NULL;

@@ -35,18 +35,17 @@
 
 /* Keys of groups: the same in all tasks of a cluster, and no others than these. */
 enum { GROUP_REPLICAS = 1, GROUP_FIRSTS }; /* all replicas; the first of each task */
-/* Keys of collectives: of replicas they count from 1, of initial values from FIRST_INITIAL_KEY, so many of a strategy.
- */
+/* Keys of collectives: of replicas they count from 1, of initial values from FIRST_INITIAL_KEY, so many of a strategy,
+ * of hooks that feed from FIRST_FEED_KEY, two of each in a session. */
 enum {
   KEYS_OF_ONE = 1 << 16,
   FIRST_INITIAL_KEY = 1 << 24,
   STOP_KEY = 1 << 25,
   END_KEY,
-  ANY_KEY,
-  MORE_KEY,
   STAY_KEY,
   AGREE_KEY,
-  GO_KEY
+  GO_KEY,
+  FIRST_FEED_KEY
 };
 
 struct shoal_strategy {
@@ -63,6 +62,7 @@ struct shoal_strategy {
   struct device_spec task_device;     /* of a task of a cluster: the first of them */
   int next_key, next_initial;         /* keys of collectives: never used twice, also in another graph */
   struct draws draws;                 /* of a replica, in all runs */
+  int feeds;                          /* hooks of the session that is being made that ask whether there are batches */
   VEC(shoal_var) unsent;              /* variables of the chief that no node sends to the other tasks yet */
   VEC(struct shoal_node *) emptied;   /* of slots that were taken from where the chief put them: shards.c */
   const struct shoal_graph *facts_of; /* the graph in which tasks compare themselves: agree.c */
@@ -210,6 +210,9 @@ shoal_status poll_feed(const struct poll *p, shoal_run_context *c, int answer);
 shoal_hook meet_hook(struct shoal_strategy *s);
 /* Nobody goes before the chief has saved. */
 shoal_hook stay_hook(struct shoal_strategy *s);
+/* For a hook of the session that is being made: two questions, one before the first step and one in each. */
+void poll_build_feed(struct shoal_graph *g, struct shoal_strategy *s, const char *before, const char *in_each,
+                     struct poll polls[2]);
 
 /* ---- merge.c ---- */
 

@@ -455,6 +455,14 @@ def test_tasks_that_differ_are_told():
             assert "Shape mismatch" in w.text() and "a task was lost" not in w.text(), (flags, w.text())
 
 
+def test_two_hooks_feed_a_step():
+    """Each by batches of its own: tasks ask each other about both."""
+    want = alone("mirrored", 20, "devices=2", "examples=96")
+    assert len(want[0]) == 4 and alone("mirrored", 20, "devices=2", "examples=96", "hooks=2") == want, want
+    for w in start(jobs(2), 20, "examples=96", "hooks=2"):
+        assert w.ends() == want, (w.text(), want)
+
+
 def test_who_makes_its_session_later_is_told():
     """Of three tasks that differ, the second or the third by seconds: those who were told stay for it, for its session wants
     all of them."""
@@ -470,7 +478,7 @@ def test_who_comes_when_the_others_have_ended_is_told():
     """Of three tasks two have compared themselves, and the first, which leads, ends with the error: it stays until the third,
     which has come no further than to its group, has asked and heard of it. That one and the second are played here."""
     from master_client import Client, Wrong, fields_of, message
-    group, agree, reduce, int32 = 2, (1 << 25) + 5, 0, 3
+    group, agree, reduce, int32 = 2, (1 << 25) + 3, 0, 3
     with Cluster(worker=["shoal"] * 3) as c:
         c.tasks["worker", 0].end()
         leader = Worker(c.lists(), "worker", 0, 5)

@@ -11,9 +11,10 @@
 
 struct meet {
   struct shoal_strategy *strategy;
-  struct poll stop; /* was anybody told to? */
-  struct poll end;  /* asked last */
-  struct poll go;   /* behind that */
+  struct poll stop;  /* was anybody told to? */
+  struct poll end;   /* asked last */
+  struct poll go;    /* behind that */
+  struct poll alike; /* asked first */
   int fetch;
 };
 
@@ -107,7 +108,13 @@ static shoal_status stay_begin(void *state, shoal_graph *g) {
   m->strategy->feeds = 0; /* this hook is a session's first */
   m->end = poll_build(g, m->strategy, "stay", STAY_KEY);
   m->go = poll_build(g, m->strategy, "go", GO_KEY);
+  m->alike = agree_build_session(g, m->strategy);
   return NULL;
+}
+
+static shoal_status stay_created(void *state, const shoal_created *c) {
+  struct meet *m = state;
+  return agree_on_session(m->strategy, &m->alike, c->session);
 }
 
 /* Nobody is beyond the first of these before all have come to it: who is lost there was lost before. The chief does not
@@ -126,5 +133,5 @@ static shoal_status stay_end(void *state, shoal_session *session) {
 shoal_hook stay_hook(struct shoal_strategy *s) {
   struct meet *m = mem_zalloc(1, sizeof *m);
   m->strategy = s;
-  return (shoal_hook){m, .begin = stay_begin, .end = stay_end, .free = free};
+  return (shoal_hook){m, .begin = stay_begin, .after_create = stay_created, .end = stay_end, .free = free};
 }

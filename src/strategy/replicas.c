@@ -99,6 +99,7 @@ shoal_op *shoal_strategy_run(shoal_graph *g, shoal_strategy *s, shoal_replica_fn
   shoal_op *step = graph_error(g) ? NULL : group_all(g, run.replicas, s->local);
   s->next_key = MAX(s->next_key, run.replicas[0].key);
   s->draws = run.replicas[0].across.draws;
+  agree_on_applied(s, &run.replicas[0].maker);
   for (int i = 0; i < s->local; i++) {
     vec_release(&run.replicas[i].joints);
     shards_forget(&run.replicas[i]);

@@ -302,6 +302,7 @@ shoal_status shoal_strategy_new_multi_worker(const shoal_cluster *cluster, const
   if (s->tasks > 1) s->rules.meet = meet_hook;
   if (s->tasks > 1 && !strategy_with_tensorflow(s)) s->rules.stay = stay_hook;
   if (!strategy_with_tensorflow(s)) {
+    s->rules.explain = agree_explain;
     add_tasks(s, cluster);
     tell_others(s, server, e);
   } else if (!e) e = join_tensorflow(s, server);

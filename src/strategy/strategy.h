@@ -44,6 +44,7 @@ enum {
   END_KEY,
   STAY_KEY,
   AGREE_KEY,
+  ALIKE_KEY,
   GO_KEY,
   FIRST_FEED_KEY
 };
@@ -68,7 +69,8 @@ struct shoal_strategy {
   const struct shoal_graph *facts_of; /* the graph in which tasks compare themselves: agree.c */
   struct shoal_node *facts, *compared;
   VEC(struct shoal_node *) after_it; /* collectives that are to come after that, and do not wait for it yet */
-  uint64_t initial_hash;
+  uint64_t initial_hash, applied_hash;
+  int64_t accumulated; /* batches to a step */
   /* With TensorFlow's workers: the graph that has the step's first key, and how many initial values have keys. */
   const struct shoal_graph *keys_of;
   shoal_out first_key;
@@ -188,20 +190,30 @@ void initial_send(struct shoal_graph *g, struct shoal_strategy *s);
 /* The value that a variable of this task's first replica begins with, for copies that begin in the same step. */
 shoal_out initial_value(struct shoal_graph *g, const struct shoal_strategy *s, shoal_var v);
 
-/* ---- agree.c ---- */
+/* ---- meet.c, agree.c, feed.c ---- */
+
+/* The largest of what all tasks feed, one collective of their first replicas. */
+struct poll {
+  shoal_out fed, most;
+};
 
 /* A value that the chief sends, or another task receives, by that op. */
 void agree_on_initial(struct shoal_strategy *s, shoal_out value, struct shoal_node *op);
 /* The graph has grown: what tasks compare is what it is made of now. */
 void agree(struct shoal_graph *g, struct shoal_strategy *s);
+/* The error that tasks differ, in words of those who write programs; any other stays as it is. */
+shoal_status agree_explain(shoal_status e);
+/* What a replica has applied its gradients by: any one's, since all do the same. */
+void agree_on_applied(struct shoal_strategy *s, const struct variable_maker *m);
+/* Do the tasks' training sessions do the same? In a step of its own. */
+struct poll agree_build_session(struct shoal_graph *g, struct shoal_strategy *s);
+shoal_status agree_on_session(const struct shoal_strategy *s, const struct poll *p, shoal_session *session);
 
-/* ---- feed.c, meet.c ---- */
-
-/* The largest of what all tasks feed, an int32: one collective of their first replicas. */
-struct poll {
-  shoal_out fed, most;
-};
+/* Of an int32. */
 struct poll poll_build(struct shoal_graph *g, struct shoal_strategy *s, const char *name, int key);
+/* For a hook of the session that is being made: two questions, one before the first step and one in each. */
+void poll_build_feed(struct shoal_graph *g, struct shoal_strategy *s, const char *before, const char *in_each,
+                     struct poll polls[2]);
 /* In a step of its own. */
 shoal_status poll_run(const struct poll *p, shoal_session *session, int answer, int32_t *most);
 /* In a step that a hook adds to. */
@@ -210,9 +222,6 @@ shoal_status poll_feed(const struct poll *p, shoal_run_context *c, int answer);
 shoal_hook meet_hook(struct shoal_strategy *s);
 /* Nobody goes before the chief has saved. */
 shoal_hook stay_hook(struct shoal_strategy *s);
-/* For a hook of the session that is being made: two questions, one before the first step and one in each. */
-void poll_build_feed(struct shoal_graph *g, struct shoal_strategy *s, const char *before, const char *in_each,
-                     struct poll polls[2]);
 
 /* ---- merge.c ---- */
 

@@ -126,6 +126,8 @@ shoal_op *shoal_minimize_accumulated(shoal_graph *g, shoal_optimizer optimizer, 
                    .sparse = mem_zalloc(room, sizeof *s.sparse),
                    .placed = mem_zalloc(room, sizeof *s.placed)};
   shoal_gradient *means = mem_zalloc(room, sizeof *means);
+  struct variable_maker *m = variable_maker_on(g);
+  if (m) m->accumulated += n;
   graph_push_scope(g, "accumulate");
   for (int i = 0; i < all.n && !graph_error(g); i++)
     if (all.grads[i].values.node) s.placed[i] = all.grads[i].indices.node ? add_sparse(&s, i) : add_dense(&s, i);

@@ -7,6 +7,7 @@
  * Names of slots are TensorFlow's, so that checkpoints go both ways; so are those of the updates. */
 #include <string.h>
 
+#include "base/fingerprint.h"
 #include "base/options.h"
 #include "graph/given.h"
 #include "graph/gradient.h"
@@ -509,6 +510,34 @@ static shoal_op *apply_all(struct shoal_graph *g, shoal_optimizer optimizer, con
   return all;
 }
 
+/* ---- what an optimizer does, as a number ---- */
+
+/* Of a learning rate that is computed: which ops it is made of, and the numbers in them. Not in it is what may be
+ * another in each process: names, devices, what is fed, arrays, and whatever a collective makes one value of. */
+static uint64_t fingerprint_of(const struct shoal_node *n, int output, int *left) {
+  uint64_t h = fingerprint_cat64(fingerprint64(n->op->name, strlen(n->op->name)), (uint64_t)output);
+  const struct attr *value = op_is(n->op, "Const") ? node_attr(n, "value") : NULL;
+  if (value && value->kind == ATTR_TENSOR && value->tensor->n == 1 && dtype_plain((shoal_dtype)value->tensor->dtype))
+    h = fingerprint_cat64(h, fingerprint64(value->tensor->data, tensor_bytes(value->tensor)));
+  if (!strncmp(n->op->name, "Collective", strlen("Collective"))) return h;
+  for (int i = 0; i<n->n_in && * left> 0; i++) {
+    --*left;
+    if (n->in[i].node) h = fingerprint_cat64(h, fingerprint_of(n->in[i].node, n->in[i].index, left));
+  }
+  return h;
+}
+
+static uint64_t optimizer_fingerprint(const shoal_optimizer *o) {
+  int left = 512; /* a rate that is made of more is no schedule: what else is in it, nobody knows */
+  shoal_out rate = o->learning_rate_out;
+  const double numbers[] = {rate.node ? 0 : o->learning_rate, o->a, o->b, o->c, o->d, o->nesterov};
+  uint64_t h = fingerprint64(o->row->dense, strlen(o->row->dense));
+  h = fingerprint_cat64(h, fingerprint64(o->row->name, strlen(o->row->name)));
+  h = fingerprint_cat64(h, fingerprint64(numbers, sizeof numbers));
+  uint64_t computed = rate.node ? fingerprint_of(rate.node, rate.index, &left) : 0;
+  return left > 0 ? fingerprint_cat64(h, computed) : h;
+}
+
 shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
                                 const shoal_gradient *grads, int n, shoal_var step) {
   GRAPH_GIVEN_ARRAY(g, vars, n, NULL);
@@ -533,6 +562,7 @@ shoal_op *shoal_apply_gradients_with(shoal_graph *g, shoal_optimizer optimizer, 
   if (m) m->moves_all = optimizer.row->powers;
   if (m) m->keeps = optimizer.row->slots > 0;
   if (m) m->rate = optimizer.learning_rate_out.node ? 0 : optimizer.learning_rate;
+  if (m) m->applied = fingerprint_cat64(m->applied, optimizer_fingerprint(&optimizer));
   if (m && m->reduce) m->reduce(m, vars, u.grads, u.changed, n);
   shoal_op *all = apply_all(g, optimizer, &u, step);
   updates_release(&u);

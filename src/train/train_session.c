@@ -42,11 +42,12 @@ struct shoal_train_session {
   int64_t steps_each; /* of a run */
   int64_t done;       /* of the run that is under way */
   bool signals, keep_cluster;
-  bool meets;           /* other tasks in every step: struct session_rules */
-  bool ends_with_tasks; /* likewise */
-  char *task;           /* by whose name progress speaks; NULL: it does not */
-  int64_t known_step;   /* the last that the step counter was seen at, when it speaks */
-  shoal_status *status; /* where SHOAL_TRAIN_SESSION leaves the error */
+  bool meets;                              /* other tasks in every step: struct session_rules */
+  bool ends_with_tasks;                    /* likewise */
+  shoal_status (*explain)(shoal_status e); /* likewise; NULL: nothing to say */
+  char *task;                              /* by whose name progress speaks; NULL: it does not */
+  int64_t known_step;                      /* the last that the step counter was seen at, when it speaks */
+  shoal_status *status;                    /* where SHOAL_TRAIN_SESSION leaves the error */
 
   shoal_session *session; /* NULL: to be made */
   shoal_created created;
@@ -135,7 +136,8 @@ static shoal_status after_create(struct shoal_train_session *s) {
 static shoal_status make_session(struct shoal_train_session *s) {
   for (;;) {
     shoal_made made;
-    TRY(session_manager_create(&s->manager, &s->session, &made));
+    shoal_status e = session_manager_create(&s->manager, &s->session, &made);
+    TRY(e && s->explain ? s->explain(e) : e);
     s->created = (shoal_created){.session = s->session,
                                  .coordinator = shoal_coordinator_new(),
                                  .graph = s->graph,
@@ -145,7 +147,7 @@ static shoal_status make_session(struct shoal_train_session *s) {
                                  .checkpoint = s->manager.restored,
                                  .options = &s->manager.session,
                                  .max_wait_secs = session_manager_max_wait(&s->manager)};
-    shoal_status e = after_create(s);
+    e = after_create(s);
     if (!e) return NULL;
     close_session(s);
     if (!status_is_lost_task(e)) return e;
@@ -227,8 +229,11 @@ static void stop_if_done(struct shoal_train_session *s) {
 
 /* What the strategy says stands in for what the program did not. */
 static void follow(struct shoal_train_session *s, shoal_train_session_options *o) {
-  const struct session_rules *rules = (const struct session_rules *)o->strategy;
+  struct session_rules *rules = (struct session_rules *)o->strategy;
   if (!rules || !rules->server) return;
+  rules->steps_each = s->steps_each;
+  rules->stop_at_step = s->stop_at_step;
+  s->explain = rules->explain;
   if (!o->server) o->server = rules->server;
   o->is_chief = rules->is_chief;
   s->meets = s->watch.meets = rules->meet != NULL;

@@ -37,6 +37,9 @@ struct session_rules {
   shoal_hook (*meet)(struct shoal_strategy *strategy);
   /* (optional) One whose end comes after that of all others, the checkpoint's too. */
   shoal_hook (*stay)(struct shoal_strategy *strategy);
+  /* (optional) Says an error of making the model ready in other words; takes it over. */
+  shoal_status (*explain)(shoal_status e);
+  int64_t steps_each, stop_at_step; /* of the session that is being made, which sets them */
   bool ends_with_tasks; /* a task that is lost ends the run, which is to be run again: others cannot go on in the middle
                          */
 };

@@ -66,6 +66,10 @@ struct variable_maker {
   double rate;    /* said to `reduce`: the learning rate; 0: it is no number */
   bool keeps;     /* the same: the optimizer has slots */
   bool moves_all; /* the same: gradients that are rows change whole variables all the same, as Adam's do */
+  /* Said of what this copy has applied gradients by: a fingerprint of optimizers, which is the same in every process
+   * that does the same, and over how many batches they were accumulated. */
+  uint64_t applied;
+  int64_t accumulated;
 };
 /* NULL: none. */
 struct variable_maker *variable_maker_on(const struct shoal_graph *g);

@@ -446,13 +446,34 @@ def test_unknown_devices_are_told_to_all():
 def test_tasks_that_differ_are_told():
     """Before training: one has another model, more replicas, other buckets, shares out its state. In none is a step run, and
     nobody waits in vain."""
-    for flags in ("norm=1", "devices=2", "kib=1", "shard=1", "sum=1"):
+    for flags, told in (("norm=1", "the model"), ("devices=2", "the number of replicas: "), ("kib=1", r"bucket_kib: \d+ in one, \d+ in another"),
+                        ("shard=1", "shard_state"), ("sum=1", "gradients, ")):
         cluster = jobs(2)
         workers = [Worker(cluster, "worker", 0, 5), Worker(cluster, "worker", 1, 5, flags)]
         for w in workers:
             losses, _ = w.ends(1)
             assert not losses and "the_tasks_differ_in/" in w.text(), (flags, w.text())
+            assert re.search("^error INVALID_ARGUMENT: the tasks' programs differ in " + told, w.text(), re.M), (told, w.text())
             assert "Shape mismatch" in w.text() and "a task was lost" not in w.text(), (flags, w.text())
+
+
+def test_tasks_whose_sessions_differ_are_told():
+    """Before the first step, and what it is: how many steps or batches go together, what feeds them, when they end, and what
+    changes the weights, which would differ from then on without a word."""
+    optimizer = "the optimizer: which it is, its numbers, or its learning rate$"
+    for one, other, told in ((["each=2"], [], "steps_per_execution: (2 in this one, 1|1 in this one, 2) in another$"),
+                             (["acc=2"], ["acc=3"], "the number of batches that gradients are accumulated over: "),
+                             (["examples=100"], [], r"the number of hooks that feed .*: \d in this one, \d in another$"),
+                             (["messages=14"], [], "messages, "),
+                             (["optimizer=sgd"], ["optimizer=proximal"], optimizer), (["rate=4"], ["rate=5"], optimizer),
+                             (["falling=1"], [], optimizer), (["falling=1", "rate=4"], ["falling=1", "rate=5"], optimizer),
+                             ([], 6, "stop_at_step: (5 in this one, 6|6 in this one, 5) in another$")):
+        cluster = jobs(2)
+        steps, other = (other, []) if isinstance(other, int) else (5, other)
+        for w in [Worker(cluster, "worker", 0, 5, *one), Worker(cluster, "worker", 1, steps, *other)]:
+            losses, _ = w.ends(1)
+            assert not losses and "a task was lost" not in w.text(), w.text()
+            assert re.search("^error INVALID_ARGUMENT: the tasks' programs differ in " + told, w.text(), re.M), (told, w.text())
 
 
 def test_two_hooks_feed_a_step():

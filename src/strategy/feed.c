@@ -17,8 +17,9 @@ struct feed {
   shoal_out used;          /* batches before this session */
   struct poll any_more[2]; /* has anybody a batch at the beginning; has anybody one after this? */
   int64_t position;
-  shoal_tensor **now, **ahead; /* [n] batches of this position and the next; [0] NULL: there is none */
-  bool over;                   /* nobody has a batch of this position */
+  shoal_tensor **now, **ahead;   /* [n] batches of this position and the next; [0] NULL: there is none */
+  shoal_status no_now, no_ahead; /* why they could not be made: an error of the step that would use them */
+  bool over;                     /* nobody has a batch of this position */
   int fetch;
 };
 
@@ -49,12 +50,19 @@ static shoal_status get(struct feed *f, int64_t position, shoal_tensor **values)
   return NULL;
 }
 
+static void forget_errors(struct feed *f) {
+  shoal_status_free(f->no_now);
+  shoal_status_free(f->no_ahead);
+  f->no_now = f->no_ahead = NULL;
+}
+
 static shoal_status after_create(void *state, const shoal_created *c) {
   struct feed *f = state;
   int32_t any;
+  forget_errors(f);
   TRY(session_get_int(c->session, f->used, &f->position));
   TRY(get(f, f->position, f->now));
-  TRY(get(f, f->position + 1, f->ahead));
+  f->no_ahead = get(f, f->position + 1, f->ahead);
   TRY(poll_run(&f->any_more[0], c->session, f->now[0] != NULL, &any));
   f->over = !any;
   return NULL;
@@ -73,13 +81,16 @@ static shoal_status make_empty(shoal_out to, shoal_tensor **out) {
 static shoal_status before_run(void *state, shoal_run_context *c) {
   struct feed *f = state;
   if (f->over) return STATUS(SHOAL_OUT_OF_RANGE, "the batches of all tasks have ended");
+  shoal_status e = f->no_now;
+  f->no_now = NULL;
+  TRY(e);
   shoal_context_limit_steps(c, 1); /* whether there is another one, tasks tell each other in every step */
   for (int i = 0; i < f->n; i++) {
     if (!f->now[i]) TRY(make_empty(f->to[i], &f->now[i]));
     shoal_context_feed(c, f->to[i], f->now[i]);
   }
   f->fetch = shoal_context_fetch(c, f->any_more[1].most);
-  return poll_feed(&f->any_more[1], c, f->ahead[0] != NULL);
+  return poll_feed(&f->any_more[1], c, f->ahead[0] || f->no_ahead);
 }
 
 static shoal_status after_run(void *state, shoal_run_context *c) {
@@ -89,15 +100,19 @@ static shoal_status after_run(void *state, shoal_run_context *c) {
   if (f->over) shoal_context_request_stop(c);
   f->now = f->ahead;
   f->ahead = used;
+  f->no_now = f->no_ahead;
+  f->no_ahead = NULL;
   f->position++;
   drop(f, f->ahead);
-  return f->now[0] ? get(f, f->position + 1, f->ahead) : NULL;
+  if (f->now[0] && !f->no_now) f->no_ahead = get(f, f->position + 1, f->ahead);
+  return NULL;
 }
 
 static void release(void *state) {
   struct feed *f = state;
   drop(f, f->now);
   drop(f, f->ahead);
+  forget_errors(f);
   free(f->now);
   free(f->ahead);
   free(f->to);

@@ -216,6 +216,37 @@ static void layers_and_replicas_draw_each_its_own(void **state) {
   shoal_strategy_free(s);
 }
 
+/* ---- batches of tasks ---- */
+
+static shoal_status damaged(void *arg, int64_t position, shoal_tensor **values) {
+  const int64_t *at = arg;
+  if (position == *at) return shoal_status_new(SHOAL_DATA_LOSS, "batch %d is damaged", (int)position);
+  values[0] = tensor(ROWS, IN, 1);
+  values[1] = tensor(ROWS, 1, 2);
+  return NULL;
+}
+
+/* They are looked for a step ahead: the step before has nothing to do with it. */
+static void a_batch_that_cannot_be_made_ends_its_own_step(void **state) {
+  for (int64_t at = 0; at < 3; at++) {
+    struct model m = build(mirrored(2, 0), shoal_sgd(0.1));
+    shoal_status error = NULL;
+    int64_t steps = 0, counted = -1;
+    const shoal_out to[] = {m.x, m.y};
+    shoal_hook hook = shoal_strategy_input_hook(m.strategy, to, 2, damaged, &at);
+    shoal_out counter = shoal_global_step(m.g).value;
+    SHOAL_TRAIN_SESSION(s, m.g, .no_signals = true, .hooks = &hook, .n_hooks = 1, .status = &error,
+                        .strategy = m.strategy) {
+      while (!shoal_should_stop(s)) steps += shoal_run(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, m.train);
+      ASSERT_OK(shoal_session_step(shoal_train_session_raw(s), SHOAL_NO_FEEDS, SHOAL_FETCH(counter, &counted), NULL));
+    }
+    ASSERT_FAILS(error, SHOAL_DATA_LOSS, "is damaged");
+    assert_int_equal(steps, at);
+    assert_int_equal(counted, at ? at : -1); /* the first is looked for before there is a session */
+    unbuild(&m);
+  }
+}
+
 /* ---- checkpoints ---- */
 
 static void checkpoints_fit_any_number_of_replicas(void **state) {
@@ -976,6 +1007,7 @@ int main(void) {
       cmocka_unit_test(rows_are_gathered_as_many_as_there_are),
       cmocka_unit_test(other_columns_are_not_gathered),
       cmocka_unit_test(uneven_rows_are_reduced),
+      cmocka_unit_test(a_batch_that_cannot_be_made_ends_its_own_step),
       cmocka_unit_test(scaled_steps_are_left_out_together),
       cmocka_unit_test(batches_are_cut),
       cmocka_unit_test(replicas_merge),

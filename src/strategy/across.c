@@ -22,6 +22,10 @@ static shoal_out row_counts(struct shoal_graph *g, shoal_out batch, int n) {
 void shoal_strategy_split(shoal_graph *g, const shoal_strategy *s, shoal_out batch, shoal_out *out, int stride) {
   GRAPH_GIVEN(g, s);
   GRAPH_GIVEN(g, out);
+  if (batch.node && out_shape(batch).rank == 0) {
+    graph_fail(g, INVALID("shoal_strategy_split: '%s' is a scalar, and has no rows to be cut along", batch.node->name));
+    return;
+  }
   if (s->local == 1) {
     *out = batch;
     return;

@@ -814,6 +814,19 @@ static void scaled_steps_are_left_out_together(void **state) {
   shoal_strategy_free(s);
 }
 
+static void scalars_are_not_cut(void **state) {
+  for (int n = 1; n < 3; n++) {
+    shoal_strategy *s = mirrored(n, 0);
+    shoal_graph *g = shoal_graph_new();
+    shoal_out parts[2];
+    shoal_strategy_split(g, s, shoal_constant_float(g, 1), parts, 1);
+    assert_string_equal(shoal_status_message(shoal_graph_error(g)),
+                        "shoal_strategy_split: 'Const' is a scalar, and has no rows to be cut along");
+    shoal_graph_free(g);
+    shoal_strategy_free(s);
+  }
+}
+
 static void batches_are_cut(void **state) {
   shoal_strategy *s = mirrored(3, 0);
   shoal_graph *g = shoal_graph_new();
@@ -994,6 +1007,7 @@ int main(void) {
       cmocka_unit_test(buckets_change_no_bit),
       cmocka_unit_test(what_is_dropped_goes_by_the_model),
       cmocka_unit_test(layers_and_replicas_draw_each_its_own),
+      cmocka_unit_test(a_batch_that_cannot_be_made_ends_its_own_step),
       cmocka_unit_test(checkpoints_fit_any_number_of_replicas),
       cmocka_unit_test(optimizers_share_out_their_state),
       cmocka_unit_test(each_replica_has_its_share),
@@ -1007,8 +1021,8 @@ int main(void) {
       cmocka_unit_test(rows_are_gathered_as_many_as_there_are),
       cmocka_unit_test(other_columns_are_not_gathered),
       cmocka_unit_test(uneven_rows_are_reduced),
-      cmocka_unit_test(a_batch_that_cannot_be_made_ends_its_own_step),
       cmocka_unit_test(scaled_steps_are_left_out_together),
+      cmocka_unit_test(scalars_are_not_cut),
       cmocka_unit_test(batches_are_cut),
       cmocka_unit_test(replicas_merge),
       cmocka_unit_test(variables_are_one_when_read),

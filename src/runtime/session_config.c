@@ -10,7 +10,7 @@
 #include "proto/config.wire.h"
 
 enum { MAX_FILTERS = 100000 }; /* as many as a cluster may have tasks */
-enum { MAX_DEVICES = 1024, MAX_THREADS = 4096 };
+enum { MAX_THREADS = 4096 };
 
 void session_config_release(struct session_config *c) {
   for (size_t i = 0; i < c->filters.n; i++) free(c->filters.at[i]);
@@ -204,8 +204,8 @@ shoal_status session_config_check(struct session_config *c) {
   for (int i = 0; i < c->n_devices; i++) {
     const struct device_count *d = &c->devices[i];
     int least = device_type_named(d->type)->host;
-    if (d->n < least || d->n > MAX_DEVICES)
-      return INVALID("a session has %d to %d %s devices, not %d", least, MAX_DEVICES, d->type, d->n);
+    if (d->n < least || d->n > SESSION_MAX_DEVICES)
+      return INVALID("a session has %d to %d %s devices, not %d", least, SESSION_MAX_DEVICES, d->type, d->n);
   }
   if (c->inter_threads > MAX_THREADS || c->intra_threads > MAX_THREADS)
     return INVALID("%d and %d threads were asked for; the most is %d", c->inter_threads, c->intra_threads, MAX_THREADS);

@@ -10,6 +10,7 @@
 #include "shoal/session.h"
 
 enum { MAX_DEVICE_TYPES = 8, MAX_TASK_NAME = 192 };
+enum { SESSION_MAX_DEVICES = 1024 }; /* of a type */
 
 struct session_config {
   struct device_count devices[MAX_DEVICE_TYPES]; /* device_count, of the types there are here */

@@ -49,7 +49,10 @@ static shoal_status add_devices(struct shoal_strategy *s, const char *const *dev
     s->devices[s->local] = mem_strdup(name);
     struct device_spec d;
     TRY(device_spec_parse(name, &d));
-    if (device_type_find(d.type)->host) s->rules.cpu_devices = MAX(s->rules.cpu_devices, d.id + 1);
+    if (!device_type_find(d.type)->host) continue;
+    if (d.id >= SESSION_MAX_DEVICES)
+      return INVALID("device '%s': a session has at most %d devices of type %s", name, SESSION_MAX_DEVICES, d.type);
+    s->rules.cpu_devices = MAX(s->rules.cpu_devices, d.id + 1);
   }
   return NULL;
 }

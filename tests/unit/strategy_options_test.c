@@ -95,6 +95,9 @@ static void devices_must_be_there(void **state) {
   refuse((const char *[]){"/cpu:0", "/cpu"}, 2, "which one?");
   refuse((const char *[]){"/job:worker/task:1/cpu:0"}, 1, "without job and task");
   refuse((const char *[]){"/cpu:0", NULL}, 2, "NULL");
+  refuse((const char *[]){"/cpu:0", "/cpu:3000"}, 2,
+         "'/device:CPU:3000': a session has at most 1024 devices of type CPU");
+  refuse(NULL, 1025, "'/device:CPU:1024': a session has at most 1024");
   refuse(NULL, 0, "0 devices");
   refuse(NULL, -3, "-3 devices");
   shoal_strategy *s;

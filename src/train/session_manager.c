@@ -144,13 +144,29 @@ static int64_t deadline(const struct session_manager *m, const struct wait *w) {
   return w->began + (int64_t)(MIN(patience(m), 1e9) * 1e9);
 }
 
+/* For a line of a log, what an error begins with: its first line, and where that only says whose error it is ("From
+ * /job:worker/replica:0/task:0:") the ones behind it, too. For the caller to free. */
+static char *begin_of(const char *message) {
+  struct text t = {0};
+  for (bool more = true; more;) {
+    size_t n = strcspn(message, "\n");
+    more = n && message[n - 1] == ':' && message[n];
+    text_add(&t, message, n);
+    if (more) text_addc(&t, ' ');
+    message += n + more;
+  }
+  return text_take(&t);
+}
+
 /* One pause; false when there is no time left. Now and then says why. */
 static bool pause_for(struct session_manager *m, struct wait *w, const char *why) {
   int64_t now = clock_ns();
   if (now >= deadline(m, w) || told_to_stop(m)) return false;
   if (now >= w->say_next) {
-    LOGW("%s: waiting for %.0f s: %.*s; gives up after %.0f s", *m->target ? m->target : "session",
-         (double)(now - w->began) * 1e-9, (int)strcspn(why, "\n"), why, patience(m));
+    char *begin = begin_of(why);
+    LOGW("%s: waiting for %.0f s: %s; gives up after %.0f s", *m->target ? m->target : "session",
+         (double)(now - w->began) * 1e-9, begin, patience(m));
+    free(begin);
     w->say_next = now + (int64_t)SAY_MS * 1000000;
   }
   nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
@@ -259,7 +275,7 @@ shoal_status session_manager_create(struct session_manager *m, shoal_session **o
     const char *why = e ? shoal_status_message(e) : missing;
     if (pause_for(m, &w, why)) {
       free(w.before);
-      w.before = mem_strndup(why, strcspn(why, "\n"));
+      w.before = begin_of(why);
       free(missing);
       shoal_status_free(e);
       continue;

@@ -376,10 +376,16 @@ static void have_instance(struct joining *j, int source) {
   begin(j);
 }
 
+/* Which step an error is of, where it does not say so itself. */
+static shoal_status in_step(const struct joining *j, shoal_status s) {
+  bool said = s && strstr(shoal_status_message(s), " in step ");
+  return said ? s : status_suffix(s, " in step %" PRId64, j->step->id);
+}
+
 static void instance_told_here(struct leader_wait *w, shoal_status s, struct leader_answer *group, int source) {
   struct joining *j = (struct joining *)((char *)w - offsetof(struct joining, wait));
   cancel_deregister(&j->guard.cancel, &j->leaving);
-  if (s) finish(j, status_suffix(s, " in step %" PRId64, j->step->id));
+  if (s) finish(j, in_step(j, s));
   else have_instance(j, source);
 }
 
@@ -590,7 +596,7 @@ static void have_group(struct joining *j, shoal_status s, const void *data, size
 static void group_told_here(struct leader_wait *w, shoal_status s, struct leader_answer *group, int source) {
   struct joining *j = (struct joining *)((char *)w - offsetof(struct joining, wait));
   cancel_deregister(&j->guard.cancel, &j->leaving);
-  if (s) status_suffix(s, " in step %" PRId64, j->step->id);
+  s = in_step(j, s);
   have_group(j, s, s ? NULL : group->bytes.at, s ? 0 : group->bytes.n);
 }
 

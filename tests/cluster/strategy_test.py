@@ -52,6 +52,8 @@ class Worker:
         except subprocess.TimeoutExpired:
             got = "not yet"
         assert got in (codes or (0,)), f"{self.job} {self.index}: exit {got}\n{self.text()[-3000:]}"
+        bad = re.search(r".* in step \d+ in step \d+.*|.*waiting for \d+ s: .*:; gives up.*", self.text())
+        assert not bad, bad[0]  # a step that is said twice; a reason of which only the beginning is told
         return results(self.text())
 
     def passes(self, step):

@@ -20,8 +20,8 @@ extern "C" {
 
 /* ---- values ---- */
 
-/* A key is a path, "a/b/c"; slashes at its ends, and several in a row, do not count. A value is set once:
- * ALREADY_EXISTS until it is deleted. */
+/* A key is a path, "a/b/c"; slashes at its ends, and several in a row, do not count, and something else is to be there.
+ * A value is set once: ALREADY_EXISTS until it is deleted. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_coordination_set(const shoal_server *s, const char *key, const void *data,
                                                                size_t size);
 /* Waits until there is one, for at most timeout_ms (0: a minute): DEADLINE_EXCEEDED. *out is for shoal_bytes_free. */

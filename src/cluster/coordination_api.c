@@ -61,10 +61,16 @@ static void read_entry(struct wire w, char **key, shoal_bytes *value) {
   if (key && !*key) *key = mem_strdup("");
 }
 
+/* Slashes alone say nothing: all such keys would be one. */
+static shoal_status check_key(const char *func, const char *key) {
+  return key[strspn(key, "/")] ? NULL : INVALID("%s: the key \"%s\" is empty", func, key);
+}
+
 shoal_status shoal_coordination_set(const shoal_server *s, const char *key, const void *data, size_t size) {
   GIVEN(s);
   GIVEN(key);
   if (size) GIVEN(data);
+  TRY(check_key(__func__, key));
   struct text t = {0};
   size_t at = begin_InsertKeyValueRequest_kv(&t);
   put_KeyValueEntry_key(&t, key);
@@ -94,6 +100,7 @@ shoal_status shoal_coordination_get(const shoal_server *s, const char *key, int6
   GIVEN(key);
   GIVEN(out);
   int64_t wait;
+  TRY(check_key(__func__, key));
   TRY(wait_of(__func__, timeout_ms, &wait));
   struct text t = {0};
   put_GetKeyValueRequest_key(&t, key);
@@ -104,6 +111,7 @@ shoal_status shoal_coordination_try_get(const shoal_server *s, const char *key, 
   GIVEN(s);
   GIVEN(key);
   GIVEN(out);
+  TRY(check_key(__func__, key));
   struct text t = {0};
   put_TryGetKeyValueRequest_key(&t, key);
   return ask_value(s, SERVICE "TryGetKeyValue", &t, CALL_MS, key, TryGetKeyValueResponse_kv, out);

@@ -495,6 +495,10 @@ static void programs_are_told(void **state) {
   ASSERT_FAILS(shoal_coordination_report_error(server, SHOAL_OK, "a"), SHOAL_INVALID_ARGUMENT, "is not 0");
   ASSERT_FAILS(shoal_coordination_get(server, "a", -1, &value), SHOAL_INVALID_ARGUMENT, "timeout_ms is -1");
   ASSERT_FAILS(shoal_coordination_get(server, NULL, 1, &value), SHOAL_INVALID_ARGUMENT, "key is NULL");
+  ASSERT_FAILS(shoal_coordination_get(server, "/", 1, &value), SHOAL_INVALID_ARGUMENT, "the key \"/\" is empty");
+  ASSERT_FAILS(shoal_coordination_try_get(server, "", &value), SHOAL_INVALID_ARGUMENT, "the key \"\" is empty");
+  ASSERT_FAILS(shoal_coordination_set(server, "", "b", 1), SHOAL_INVALID_ARGUMENT, "the key \"\" is empty");
+  ASSERT_FAILS(shoal_coordination_set(server, "///", "b", 1), SHOAL_INVALID_ARGUMENT, "the key \"///\" is empty");
   ASSERT_FAILS(shoal_coordination_barrier(server, "b", 1, NULL, 2), SHOAL_INVALID_ARGUMENT, "tasks is NULL");
   assert_null(shoal_coordination_error(server));
   shoal_server_stop(server);

@@ -44,7 +44,7 @@ static shoal_status read_sizes(char *list, struct bench_list *b) {
   for (char *item; (item = next_item(&list));) {
     if (b->n_sizes == BENCH_MOST_ITEMS) return INVALID("--sizes: at most %d of them", BENCH_MOST_ITEMS);
     if (!parse_size(item, &b->sizes[b->n_sizes++]))
-      return INVALID("--sizes: \"%s\" is no number of bytes; 4096, 64K, 1M and 1G are", item);
+      return INVALID("--sizes: \"%s\" is no number of bytes to measure, 1 or more; 4096, 64K, 1M and 1G are", item);
   }
   return NULL;
 }
@@ -92,8 +92,10 @@ void bench_print_row(const struct bench_case *c, double *seconds) {
   fflush(stdout);
 }
 
-void bench_print_head(const struct bench_case *c, const char *whose, const char *dtype) {
-  printf("# all-reduce among %d %s, %s, %d times each\n", c->ranks, whose, dtype, c->iters);
+void bench_print_head(const struct bench_case *c, const char *one, const char *many, const char *where,
+                      const char *dtype) {
+  printf("# all-reduce among %d %s%s, %s, %d time%s each\n", c->ranks, c->ranks == 1 ? one : many, where, dtype,
+         c->iters, c->iters == 1 ? "" : "s");
   printf("%12s %12s  %-12s %12s %12s %12s %12s\n", "bytes", "elements", "algorithm", "min us", "median us",
          "algbw GB/s", "busbw GB/s");
 }
@@ -121,7 +123,8 @@ static shoal_status measure(const struct bench_list *list, struct bench_case c, 
   if (hosts) c.ranks = bench_servers_ranks(servers);
   double *seconds = mem_zalloc((size_t)c.iters, sizeof *seconds);
   shoal_status s = NULL;
-  bench_print_head(&c, hosts ? "servers" : by_servers ? "servers of this host" : "processes of this host", dtype);
+  bench_print_head(&c, by_servers ? "server" : "process", by_servers ? "servers" : "processes",
+                   hosts ? "" : " of this host", dtype);
   for (int i = 0; i < list->n_sizes && !s; i++)
     for (int k = 0; k < list->n_algorithms && !s; k++) {
       bench_case_size(&c, list->sizes[i]);
@@ -161,10 +164,12 @@ static int allreduce(int argc, char **argv) {
   const char *device = "CPU", *hosts = NULL;
   const struct flag flags[] = {
       {"ranks", "N", "processes (default 2)", .number = &ranks, .min = 1, .max = BENCH_MOST_RANKS},
-      {"sizes", "LIST", "bytes of each rank (default 4K,64K,1M,16M)", .text = &sizes},
+      {"sizes", "LIST", "bytes of each rank, 1 or more (default 4K,64K,1M,16M)", .text = &sizes},
       {"servers", NULL, "by a graph on servers, many to a step, instead of processes that do nothing else",
        .on = &by_servers},
-      {"worker_hosts", "LIST", "--servers that are there, host:port of each worker: the ranks", .text = &hosts},
+      {"worker_hosts", "LIST",
+       "--servers that are there, host:port of each worker: the ranks; those that do not come are waited for a minute",
+       .text = &hosts},
       {"transport", "NAME", "without --servers: memory (default), or mpi: under mpirun, which says how many ranks",
        .text = &transport},
       {"algorithm", "LIST",

@@ -43,7 +43,9 @@ struct bench_simulation {
 shoal_status bench_simulate(const struct bench_simulation *q, const struct bench_list *list, shoal_dtype dtype,
                             const char *dtype_name);
 
-void bench_print_head(const struct bench_case *c, const char *whose, const char *dtype);
+/* one, many: of whom; where: " of this host". */
+void bench_print_head(const struct bench_case *c, const char *one, const char *many, const char *where,
+                      const char *dtype);
 /* Sorts the seconds. */
 void bench_print_row(const struct bench_case *c, double *seconds);
 

@@ -64,7 +64,7 @@ static shoal_status measure_all(struct mpi_transport *m, const struct bench_list
   bool prints = mpi_transport_rank(m) == 0;
   double *seconds = mem_zalloc((size_t)c.iters, sizeof *seconds);
   shoal_status s = NULL;
-  if (prints) bench_print_head(&c, "processes by MPI", dtype);
+  if (prints) bench_print_head(&c, "process", "processes", " by MPI", dtype);
   for (int i = 0; i < list->n_sizes && !s; i++)
     for (int k = 0; k < list->n_algorithms && !s; k++) {
       bench_case_size(&c, list->sizes[i]);

@@ -180,7 +180,7 @@ static shoal_status time_steps(shoal_session *s, const struct bench_case *c, con
 
 /* Says now and then for whom it waits. */
 static shoal_status open_session(const struct bench_servers *b, shoal_graph *g, shoal_session **out) {
-  enum { LOOK_MS = 10000 };
+  enum { LOOK_MS = 10000, WAIT_MS = 60000 };
   for (int64_t waited = LOOK_MS;; waited += LOOK_MS) {
     shoal_status s =
         shoal_session_open(g,
@@ -188,8 +188,10 @@ static shoal_status open_session(const struct bench_servers *b, shoal_graph *g, 
                                          .operation_timeout_ms = TIMEOUT_MS, .isolate_session_state = true),
                            out);
     bool waits = shoal_status_code(s) == SHOAL_UNAVAILABLE || shoal_status_code(s) == SHOAL_DEADLINE_EXCEEDED;
-    if (!waits || waited >= TIMEOUT_MS) return s;
-    fprintf(stderr, "waiting since %d s for the servers: %s\n", (int)(waited / 1000), shoal_status_message(s));
+    if (!waits) return s;
+    if (waited >= WAIT_MS) return status_prefix(s, "the servers were not all there within %d s: ", WAIT_MS / 1000);
+    fprintf(stderr, "waiting since %d s for the servers, for at most %d s: %s\n", (int)(waited / 1000), WAIT_MS / 1000,
+            shoal_status_message(s));
     shoal_status_free(s);
   }
 }

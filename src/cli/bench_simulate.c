@@ -99,7 +99,8 @@ static shoal_status simulate_one(const struct bench_case *c, const struct machin
 }
 
 static void print_head(const struct machine_cost *c, int ranks, int hosts, const char *dtype) {
-  printf("# all-reduce among %d simulated ranks on %d hosts, %s\n", ranks, hosts, dtype);
+  printf("# all-reduce among %d simulated rank%s on %d host%s, %s\n", ranks, ranks == 1 ? "" : "s", hosts,
+         hosts == 1 ? "" : "s", dtype);
   const struct link_cost *links[] = {&c->between, &c->inside};
   for (int i = 0; i < 2; i++)
     printf("# %s: latency %.2f us, overhead %.2f us, %.3f GB/s\n", i ? "inside a host" : "between hosts",

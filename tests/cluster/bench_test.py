@@ -39,6 +39,7 @@ def types_and_ranks():
     for ranks in (1, 3, 8):
         code, out, err = bench("allreduce", f"--ranks={ranks}", "--sizes=1,1000,1M", "--iters=1")
         assert code == 0 and len(rows(out)) == 3, (code, out, err)
+        assert f"among {ranks} process{'es' if ranks > 1 else ''} of this host, float32, 1 time each" in out, out
     # Each is a group of its own, whose ranks find each other in any order.
     code, out, err = bench("allreduce", "--ranks=3", "--sizes=" + ",".join(["4"] * 20), "--iters=1")
     assert code == 0 and len(rows(out)) == 20, (code, out, err)
@@ -57,6 +58,7 @@ def nonsense_is_told():
     for flags, told in ((["allreduce", "--ranks=0"], "--ranks=0: expected a number from 1 to"),
                         (["allreduce", "--ranks=65"], "expected a number from 1 to 64"),
                         (["allreduce", "--sizes=4Q"], '"4Q" is no number of bytes'),
+                        (["allreduce", "--sizes=0"], '"0" is no number of bytes to measure, 1 or more'),
                         (["allreduce", "--sizes=4K,,1M"], '"" is no number of bytes'),
                         (["allreduce", "--sizes=9999999G"], "is no number of bytes"),
                         (["allreduce", "--sizes=" + ",".join(["1"] * 65)], "at most 64"),

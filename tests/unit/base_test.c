@@ -166,8 +166,7 @@ static void hashes_are_secret(void **state) {
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   assert_true(n > 0);
   self[n] = 0;
-  const char *emulator = getenv("SHOAL_EMULATOR"); /* tests/run.py: of another architecture */
-  snprintf(command, sizeof command, "%s=1 %s '%s' 2>&1", variable, emulator ? emulator : "", self);
+  snprintf(command, sizeof command, "%s=1 %s '%s' 2>&1", variable, unit_emulator(), self);
   for (int i = 0; i < 2; i++) {
     FILE *f = popen(command, "r");
     assert_non_null(f);

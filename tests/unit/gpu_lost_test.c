@@ -82,7 +82,7 @@ static int run_program(const char *dir, const char *device, const char *how, cha
   ssize_t length = readlink("/proc/self/exe", here, sizeof here - 1);
   assert_true(length > 0);
   here[length] = 0;
-  snprintf(command, sizeof command, "'%s' '%s' %s %s 2>&1", here, dir, device, how);
+  snprintf(command, sizeof command, "%s '%s' '%s' %s %s 2>&1", unit_emulator(), here, dir, device, how);
   FILE *f = popen(command, "r");
   assert_non_null(f);
   size_t n = fread(text, 1, size - 1, f);

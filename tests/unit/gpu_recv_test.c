@@ -35,6 +35,7 @@ static pid_t start_ps(const char *cluster) {
   assert_true(pid >= 0);
   if (!pid) {
     dup2(out[1], 1);
+    if (*unit_emulator()) execl(unit_emulator(), unit_emulator(), here, cluster, (char *)NULL);
     execl(here, here, cluster, (char *)NULL);
     _exit(127);
   }

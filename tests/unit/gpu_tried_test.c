@@ -45,7 +45,7 @@ static void read_line(char *line) {
 static void run_suite(const char *folder, const char *name) {
   char command[4096], *line = NULL;
   size_t size = 0;
-  snprintf(command, sizeof command, "SHOAL_LOG=debug '%s/%s' 2>&1", folder, name);
+  snprintf(command, sizeof command, "SHOAL_LOG=debug %s '%s/%s' 2>&1", unit_emulator(), folder, name);
   FILE *f = popen(command, "r");
   assert_non_null(f);
   while (getline(&line, &size, f) >= 0) read_line(line);

@@ -43,4 +43,10 @@
   }
 #define RUN_TESTS(...) RUN_TESTS_WITHIN(NULL, NULL, __VA_ARGS__)
 
+/* What runs programs of a build for another architecture (tests/run.py); "": they run by themselves. */
+static inline const char *unit_emulator(void) {
+  const char *emulator = getenv("SHOAL_EMULATOR");
+  return emulator ? emulator : "";
+}
+
 #endif

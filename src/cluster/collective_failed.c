@@ -74,7 +74,7 @@ unsigned failed_steps_count(struct failed_steps *f) {
 bool failed_steps_are_past(struct failed_steps *f, int64_t id, int64_t began) {
   pthread_mutex_lock(&f->lock);
   const struct failed_step *at = find(f, id);
-  bool past = at && at->since < began;
+  bool past = at && (at->over || at->since < began);
   pthread_mutex_unlock(&f->lock);
   return past;
 }
@@ -136,7 +136,7 @@ static int64_t fresh_since(int64_t since) { return MAX(since, clock_ns() - FRESH
 char *failed_steps_why(struct failed_steps *f, int64_t id, int64_t since) {
   pthread_mutex_lock(&f->lock);
   const struct failed_step *at = find(f, id);
-  bool recent = at && at->since >= fresh_since(since);
+  bool recent = at && !at->over && at->since >= fresh_since(since);
   char *why = recent ? mem_strdup(shoal_status_message(at->why)) : NULL;
   pthread_mutex_unlock(&f->lock);
   return why;
@@ -152,18 +152,24 @@ char *failed_steps_since(struct failed_steps *f, int64_t key, int64_t since) {
   return why;
 }
 
-bool failed_steps_add(struct failed_steps *f, int64_t key, int64_t id, bool met, const char *task, shoal_status why) {
+bool failed_steps_add(struct failed_steps *f, int64_t key, int64_t id, enum failed_how how, const char *task,
+                      shoal_status why) {
   VEC(struct collective_guard *) waiting = {0};
   shoal_status forgotten = NULL;
   pthread_mutex_lock(&f->lock);
   struct failed_step *known = find(f, id);
-  if (known) known->met = known->met || met;
+  if (known) known->met = known->met || how != FAILED_MISSED;
   else {
     struct failed_step *at = &f->last[f->n++ % FAILED_REMEMBERED];
     forgotten = at->why;
     free(at->task);
-    *at =
-        (struct failed_step){id, key, clock_ns(), met, .task = task ? mem_strdup(task) : NULL, .why = status_copy(why)};
+    *at = (struct failed_step){.id = id,
+                               .key = key,
+                               .since = clock_ns(),
+                               .met = how != FAILED_MISSED,
+                               .over = how == FAILED_OVER,
+                               .task = task ? mem_strdup(task) : NULL,
+                               .why = status_copy(why)};
     for (struct collective_guard *g = f->guards; g; g = g->next) {
       if (g->step_id != id) continue;
       guard_ref(g);
@@ -188,16 +194,42 @@ static void heard(void *peer, shoal_status s, struct rpc_body *body) {
   peer_unref(peer);
 }
 
-static void tell(struct worker *w, const char *task, const char *address, int64_t key, int64_t id, const char *why) {
-  enum { PATIENCE_MS = 10000 };
-  struct text t = {0};
-  put_StepFailedRequest_step_id(&t, id);
-  put_StepFailedRequest_graph_key(&t, key);
-  put_StepFailedRequest_task(&t, w->task);
-  put_StepFailedRequest_why_n(&t, why, strnlen(why, LONGEST));
-  struct peer *peer = peers_get(w->peers, task, address, true);
-  peer_start(peer, "/shoal.Server/StepFailed", message_from_text(&t), deadline_after_ms(PATIENCE_MS), 0, id,
-             "that a step has failed", heard, peer, NULL);
+void collective_tell_all(struct worker *w, const char *method, void (*put)(struct text *to, const void *arg),
+                         const void *arg, int64_t patience_ns, unsigned flags, const char *what) {
+  for (size_t j = 0; j < w->spec->jobs.n; j++) {
+    const struct cluster_job *job = &w->spec->jobs.at[j];
+    for (size_t i = 0; i < job->tasks.n; i++) {
+      char *task = mem_printf("/job:%s/replica:0/task:%d", job->name, job->tasks.at[i].index);
+      if (strcmp(task, w->task)) {
+        struct text t = {0};
+        put(&t, arg);
+        struct peer *peer = peers_get(w->peers, task, job->tasks.at[i].address, true);
+        peer_start(peer, method, message_from_text(&t), clock_ns() + patience_ns, flags, 0, what, heard, peer, NULL);
+      }
+      free(task);
+    }
+  }
+}
+
+struct failed_telling {
+  const struct worker *worker;
+  int64_t key, id;
+  const char *why;
+  bool over;
+};
+
+static void put_failed(struct text *t, const void *arg) {
+  const struct failed_telling *f = arg;
+  put_StepFailedRequest_step_id(t, f->id);
+  put_StepFailedRequest_graph_key(t, f->key);
+  put_StepFailedRequest_task(t, f->worker->task);
+  put_StepFailedRequest_why_n(t, f->why, strnlen(f->why, LONGEST));
+  put_StepFailedRequest_over(t, f->over);
+}
+
+static void tell_all(const struct failed_telling *f, struct worker *w) {
+  const int64_t patience_ns = 10000 * 1000000ll;
+  collective_tell_all(w, "/shoal.Server/StepFailed", put_failed, f, patience_ns, 0, "that a step has failed");
 }
 
 static shoal_status failure(const char *task, int64_t id, const char *why) {
@@ -206,9 +238,9 @@ static shoal_status failure(const char *task, int64_t id, const char *why) {
 }
 
 /* Ends what waits in it here. why is consumed. */
-static bool note(struct worker *w, int64_t key, int64_t id, bool met, const char *task, shoal_status why) {
+static bool note(struct worker *w, int64_t key, int64_t id, enum failed_how how, const char *task, shoal_status why) {
   shoal_status told = status_copy(why);
-  bool first = failed_steps_add(&w->collectives.failed, key, id, met, task, why);
+  bool first = failed_steps_add(&w->collectives.failed, key, id, how, task, why);
   if (first) collective_questions_fail(&w->collectives, key, told);
   shoal_status_free(told);
   return first;
@@ -217,17 +249,16 @@ static bool note(struct worker *w, int64_t key, int64_t id, bool met, const char
 void collective_step_failed(struct worker *w, int64_t key, int64_t id, int64_t session, shoal_status why) {
   const char *text = shoal_status_message(why);
   char *cause = mem_strndup(text, strnlen(text, LONGEST));
-  if (note(w, key, id, true, NULL, failure(w->task, id, cause))) {
+  if (note(w, key, id, FAILED_MET, NULL, failure(w->task, id, cause))) {
     failed_steps_stand(&w->collectives.failed, id, session);
-    for (size_t j = 0; j < w->spec->jobs.n; j++) {
-      const struct cluster_job *job = &w->spec->jobs.at[j];
-      for (size_t i = 0; i < job->tasks.n; i++) {
-        char *task = mem_printf("/job:%s/replica:0/task:%d", job->name, job->tasks.at[i].index);
-        if (strcmp(task, w->task)) tell(w, task, job->tasks.at[i].address, key, id, cause);
-        free(task);
-      }
-    }
+    tell_all(&(struct failed_telling){w, key, id, cause, false}, w);
   }
+  free(cause);
+}
+
+void collective_step_given_up(struct worker *w, int64_t key, int64_t id, shoal_status why) {
+  char *cause = mem_strdup(shoal_status_message(why));
+  if (note(w, key, id, FAILED_OVER, NULL, why)) tell_all(&(struct failed_telling){w, key, id, cause, true}, w);
   free(cause);
 }
 
@@ -236,6 +267,7 @@ void collective_step_failed(struct worker *w, int64_t key, int64_t id, int64_t s
 void worker_service_step_failed(struct worker *w, struct rpc_call *c) {
   struct wire m;
   int64_t id = 0, key = 0;
+  bool over = false;
   char *task = mem_strdup(""), *why = mem_strdup("");
   enum wire_step step = WIRE_END;
   struct text none = {0};
@@ -243,6 +275,7 @@ void worker_service_step_failed(struct worker *w, struct rpc_call *c) {
   for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
     if (f.tag == StepFailedRequest_step_id) id = (int64_t)f.value;
     if (f.tag == StepFailedRequest_graph_key) key = (int64_t)f.value;
+    if (f.tag == StepFailedRequest_over) over = f.value != 0;
     if (f.tag == StepFailedRequest_task) free(task), task = mem_strndup((const char *)f.data, MIN(f.size, LONGEST));
     if (f.tag == StepFailedRequest_why) free(why), why = mem_strndup((const char *)f.data, MIN(f.size, LONGEST));
   }
@@ -250,7 +283,7 @@ void worker_service_step_failed(struct worker *w, struct rpc_call *c) {
   if (!s) s = identity_check_task(c, task);
   if (!s) {
     bool past = collective_sequence_failed(&w->collectives, key, id);
-    note(w, key, id, past, task, failure(task, id, why));
+    note(w, key, id, over ? FAILED_OVER : past ? FAILED_MET : FAILED_MISSED, task, failure(task, id, why));
   }
   rpc_call_answer(c, s, &none);
   free(task);

@@ -30,6 +30,7 @@
 #include "base/status.h"
 
 struct collective_guard;
+struct text;
 struct worker;
 
 enum { FAILED_REMEMBERED = 64 };
@@ -40,7 +41,8 @@ struct failed_steps { /* of one worker */
   struct failed_step {
     int64_t id, key;
     int64_t since;
-    bool met;        /* this task's master has had its part of it */
+    bool met;        /* this task's master has had its part of it, or need not */
+    bool over;       /* of a session that was given up (collective_given_up.h): past for all later ones */
     char *task;      /* whose step failed; NULL: this task's, or that is not known */
     int64_t session; /* of this task's master, for which the failure stands; 0: none */
     shoal_status why;
@@ -53,9 +55,12 @@ void failed_steps_release(struct failed_steps *f);
 /* A guard of that step is ended when the step has failed, until it leaves; the reason, where it has before. */
 shoal_status failed_steps_enter(struct failed_steps *f, struct collective_guard *g);
 void failed_steps_leave(struct failed_steps *f, struct collective_guard *g);
-/* Ends what waits in the step, of graphs with that key, and remembers it; why is consumed. met: it was one of this
- * task's master. task: see above. False: it was known. */
-bool failed_steps_add(struct failed_steps *f, int64_t key, int64_t id, bool met, const char *task, shoal_status why);
+/* For this task's master: it may have to come to it yet; it has had its part; nobody comes to it any more. */
+enum failed_how { FAILED_MISSED, FAILED_MET, FAILED_OVER };
+/* Ends what waits in the step, of graphs with that key, and remembers it; why is consumed. task: see above. False: it
+ * was known. */
+bool failed_steps_add(struct failed_steps *f, int64_t key, int64_t id, enum failed_how how, const char *task,
+                      shoal_status why);
 /* It stands for that session, until that one ends or comes to another step of its graphs. */
 void failed_steps_stand(struct failed_steps *f, int64_t id, int64_t session);
 void failed_steps_end_session(struct failed_steps *f, int64_t session);
@@ -69,9 +74,10 @@ char *failed_steps_missed(struct failed_steps *f, int64_t key, int64_t began, in
 bool failed_steps_has(struct failed_steps *f, int64_t id);
 /* How many there ever were. */
 unsigned failed_steps_count(struct failed_steps *f);
-/* Has it failed before the session began? */
+/* Has it failed before the session began, or in one that was given up? */
 bool failed_steps_are_past(struct failed_steps *f, int64_t id, int64_t began);
-/* Why, where it has since then and not long ago; the caller frees it. NULL: it has not failed, as far as is known. */
+/* Why, where it has since then and not long ago, and a later session may have to fail in it, too; the caller frees it.
+ * NULL: it has not failed, as far as is known. */
 char *failed_steps_why(struct failed_steps *f, int64_t id, int64_t since);
 /* Why one of that key has, since then and not long ago; the caller frees it. NULL: none has. */
 char *failed_steps_since(struct failed_steps *f, int64_t key, int64_t since);
@@ -79,5 +85,10 @@ char *failed_steps_since(struct failed_steps *f, int64_t key, int64_t since);
 /* A step of that session of this task's master, of graphs with that key, has failed: the others are told, unless they
  * told us. */
 void collective_step_failed(struct worker *w, int64_t key, int64_t id, int64_t session, shoal_status why);
+/* Likewise of one that is under way in a session which another task has given up; why is consumed. */
+void collective_step_given_up(struct worker *w, int64_t key, int64_t id, shoal_status why);
+/* A message to all other tasks of the cluster. put: writes it; flags, patience: of each call. */
+void collective_tell_all(struct worker *w, const char *method, void (*put)(struct text *to, const void *arg),
+                         const void *arg, int64_t patience_ns, unsigned flags, const char *what);
 
 #endif

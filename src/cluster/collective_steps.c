@@ -213,7 +213,8 @@ static void answered(void *arg, shoal_status s, struct rpc_body *body) {
   }
   if (!s && failed) {
     next = (next - 1) & ID_BITS;
-    failed_steps_add(&c->failed, k->key, next, true, NULL, status_mark_derived(STATUS(SHOAL_ABORTED, "%s", failed)));
+    failed_steps_add(&c->failed, k->key, next, FAILED_MET, NULL,
+                     status_mark_derived(STATUS(SHOAL_ABORTED, "%s", failed)));
   }
   bool early = !s && !failed && hears && failed_steps_has(&c->failed, next);
   free(failed);

@@ -28,6 +28,7 @@ void collectives_init(struct collectives *c, const char *leader, int64_t timeout
   c->tables = leader_new();
   c->memory = collective_memory_new(shares);
   failed_steps_init(&c->failed);
+  met_sessions_init(&c->sessions);
   pthread_mutex_init(&c->lock, NULL);
 }
 
@@ -57,6 +58,7 @@ void collectives_release(struct collectives *c) {
   strmap_release(&c->sequences);
   free(c->refusal.leader);
   pthread_mutex_destroy(&c->lock);
+  met_sessions_release(&c->sessions);
   failed_steps_release(&c->failed);
   leader_free(c->tables);
   collective_memory_free(c->memory);

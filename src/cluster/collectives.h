@@ -11,6 +11,7 @@
  *   collective_known.c    what a session knows of groups and instances
  *   collective_guard.c    what ends them early
  *   collective_failed.c   that a step has failed in another task
+ *   collective_given_up.c that a session was given up by another task
  *   collective_others.c   what became of TensorFlow's tasks after that
  *   collective_missed.c   members that do not come to the leader
  *   collective_service.c  what other tasks ask: CompleteGroup, CompleteInstance, GetStepSequence of the leader; RecvBuf
@@ -34,6 +35,7 @@
 #include "cluster/cancellable.h"
 #include "cluster/cluster_spec.h"
 #include "cluster/collective_failed.h"
+#include "cluster/collective_given_up.h"
 #include "cluster/collective_guard.h"
 #include "cluster/collective_memory.h"
 #include "cluster/collective_missed.h"
@@ -71,6 +73,7 @@ struct collectives { /* of one worker */
     int64_t when;
   } refusal; /* lock: the last one that another task told of a group of three or more */
   struct failed_steps failed;
+  struct met_sessions sessions;
   struct question *questions; /* lock: of other tasks, that wait here */
   struct counting_master {    /* TensorFlow's, that have numbers of steps from here, and by which connection */
     uint64_t connection;

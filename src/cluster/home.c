@@ -8,12 +8,22 @@ void home_next_step(struct worker *home, int64_t key, const char *leader, int64_
   collective_next_step(home, key, leader, began, cancel, done, arg);
 }
 
+shoal_status home_step_begins(struct worker *home, int64_t key, int64_t id, int64_t session) {
+  return met_session_step(&home->collectives.sessions, session, key, id);
+}
+
 void home_step_over(struct worker *home, int64_t key, int64_t id, int64_t session, int64_t began, shoal_status failed) {
   collective_step_over(home, key, id, session, began, failed);
+  met_session_step_over(&home->collectives.sessions, session, id);
+}
+
+void home_session_given_up(struct worker *home, int64_t session, const char *why) {
+  met_session_give_up(home, session, why);
 }
 
 void home_session_over(struct worker *home, int64_t session) {
   failed_steps_end_session(&home->collectives.failed, session);
+  met_session_over(&home->collectives.sessions, session);
 }
 
 struct rendezvous *home_rendezvous(struct worker *home, int64_t step_id) {

@@ -9,7 +9,10 @@
 /* Numbers of steps that meet steps of other masters: collectives.h. */
 void home_next_step(struct worker *home, int64_t key, const char *leader, int64_t began, struct cancel *cancel,
                     void (*done)(void *arg, shoal_status s, int64_t id), void *arg);
+/* An error where others have given up the session. */
+shoal_status home_step_begins(struct worker *home, int64_t key, int64_t id, int64_t session);
 void home_step_over(struct worker *home, int64_t key, int64_t id, int64_t session, int64_t began, shoal_status failed);
+void home_session_given_up(struct worker *home, int64_t session, const char *why);
 void home_session_over(struct worker *home, int64_t session);
 /* A step's rendezvous, where a client's feeds and fetches meet it; a reference. Whoever asked for it ends it. */
 struct rendezvous *home_rendezvous(struct worker *home, int64_t step_id);

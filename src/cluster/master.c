@@ -243,6 +243,14 @@ static void closed(void *arg, shoal_status s) {
 
 static void steps_ended(struct master_session *s, void *arg) { master_delete_halves(s, closed, arg); }
 
+void master_give_up_session(struct master *m, const char *handle, const char *why) {
+  struct master_session *s = NULL;
+  shoal_status unknown = master_find_session(m, handle, &s);
+  if (s) home_session_given_up(m->server.home, s->number, why);
+  shoal_status_free(unknown);
+  master_session_unref(s);
+}
+
 void master_close_session(struct master *m, const char *handle, master_done done, void *arg) {
   pthread_mutex_lock(&m->lock);
   struct master_session *s = strmap_remove(&m->sessions, handle);

@@ -154,6 +154,8 @@ void master_session_unref(struct master_session *s);
 /* graph_def must stay until done. gone (stays too): set when nobody waits for it any more. */
 void master_extend(struct master_session *s, struct wire graph_def, int64_t expected, const atomic_bool *gone,
                    void (*done)(void *arg, shoal_status s, int64_t version), void *arg);
+/* Before it is closed: tells those whose steps it meets why it comes to no more of them. */
+void master_give_up_session(struct master *m, const char *handle, const char *why);
 /* Cancels steps; done when they have ended and the workers' halves are freed. */
 void master_close_session(struct master *m, const char *handle, master_done done, void *arg);
 /* Empties containers on the tasks that pass the filters, then closes all sessions. */

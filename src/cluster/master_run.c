@@ -274,6 +274,8 @@ static enum number take_number(struct step_run *r, int64_t id) {
 
 static void have_number(void *arg, shoal_status err, int64_t id) {
   struct step_run *r = arg;
+  struct master_session *s = r->session;
+  if (!err) err = home_step_begins(s->master->server.home, r->key, id, s->number);
   enum number outcome = err ? NUMBER_TAKEN : take_number(r, id);
   if (outcome == NUMBER_IN_USE)
     err = STATUS(SHOAL_FAILED_PRECONDITION,

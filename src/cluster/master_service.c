@@ -6,6 +6,7 @@
 
 #include "cluster/request_parts.h"
 #include "proto/master.wire.h"
+#include "proto/shoal.wire.h"
 
 static void set_string(char **to, const struct wire_field *f) {
   free(*to);
@@ -100,11 +101,18 @@ static shoal_status read_handle(struct rpc_call *c, char **handle) {
 }
 
 void master_service_close_session(struct master *m, struct rpc_call *c) {
-  char *handle = mem_strdup("");
-  shoal_status s = read_handle(c, &handle);
+  char *handle = mem_strdup(""), *why = NULL;
+  struct wire w;
+  shoal_status s = request_read(c, &w);
+  for (struct wire_field f; !s && wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.tag == CloseSessionRequest_session_handle) set_string(&handle, &f);
+    if (f.tag == CloseSessionExtra_gives_up) set_string(&why, &f);
+  }
+  if (!s && why) master_give_up_session(m, handle, why);
   if (s) rpc_call_fail(c, s);
   else master_close_session(m, handle, reply_status, c);
   free(handle);
+  free(why);
 }
 
 void master_service_list_devices(struct master *m, struct rpc_call *c) {

@@ -23,6 +23,7 @@
 #include "proto/config.wire.h"
 #include "proto/graph.wire.h"
 #include "proto/master.wire.h"
+#include "proto/shoal.wire.h"
 #include "proto/step_stats.wire.h"
 #include "proto/types.wire.h"
 #include "rpc/message.h"
@@ -516,6 +517,7 @@ static shoal_status remote_list_devices(shoal_session *base, char **names) {
 static shoal_status close_there(struct remote_session *s, int64_t deadline) {
   struct text request = {0};
   put_CloseSessionRequest_session_handle(&request, s->handle);
+  if (s->head.gives_up) put_CloseSessionExtra_gives_up(&request, s->head.gives_up);
   return ask_nothing(s, SERVICE "CloseSession", &request, deadline);
 }
 

@@ -90,6 +90,7 @@ WORKER(complete_group, worker_service_complete_group, 0)
 WORKER(complete_instance, worker_service_complete_instance, 0)
 WORKER(get_step_sequence, worker_service_step_sequence, 0)
 WORKER(step_failed, worker_service_step_failed, 0)
+WORKER(session_given_up, worker_service_session_given_up, 0)
 WORKER(step_stands, worker_service_step_stands, 0)
 WORKER(mark_recv_finished, worker_service_mark_recv_finished, 0)
 WORKER(logging, worker_service_logging, 0)
@@ -199,6 +200,7 @@ static const struct rpc_method methods[] = {
     {"/shoal.Server/Stop", stop},
     {"/shoal.Server/StepFailed", step_failed},
     {"/shoal.Server/StepStands", step_stands},
+    {"/shoal.Server/SessionGivenUp", session_given_up},
 };
 
 const struct rpc_method *server_methods(int *n) {

@@ -20,6 +20,7 @@ void worker_service_complete_group(struct worker *w, struct rpc_call *c);
 void worker_service_complete_instance(struct worker *w, struct rpc_call *c);
 void worker_service_step_sequence(struct worker *w, struct rpc_call *c);
 void worker_service_step_failed(struct worker *w, struct rpc_call *c);
+void worker_service_session_given_up(struct worker *w, struct rpc_call *c);
 void worker_service_step_stands(struct worker *w, struct rpc_call *c);
 /* RecvTensor and RunGraph by the fast path: fast_handlers, for the worker. */
 void worker_service_fast_recv(void *worker, struct fast_request *request, int64_t step, const char *key);

@@ -20,10 +20,15 @@
 void session_init(shoal_session *s, const struct session_ops *ops) {
   s->ops = ops;
   atomic_init(&s->closing, false);
+  s->gives_up = NULL;
   inside_init(&s->calls);
 }
 
-void session_release(shoal_session *s) { inside_wait(&s->calls); }
+void session_release(shoal_session *s) {
+  inside_wait(&s->calls);
+  free(s->gives_up);
+  s->gives_up = NULL;
+}
 
 shoal_status session_enter(shoal_session *s) {
   if (!atomic_load(&s->closing) && inside_enter(&s->calls)) return NULL;
@@ -68,6 +73,11 @@ shoal_status shoal_session_close(shoal_session *s) {
   INVARIANT(10, !inside_enter(&s->calls));
   s->ops->free(s);
   return e;
+}
+
+shoal_status session_give_up(shoal_session *s, const char *why) {
+  s->gives_up = mem_strdup(why);
+  return shoal_session_close(s);
 }
 
 shoal_status shoal_session_run(shoal_session *s, const shoal_run_options *options, const char *const *feed_names,

@@ -33,6 +33,7 @@ struct shoal_session {
   const struct session_ops *ops;
   struct inside calls; /* of all threads */
   atomic_bool closing; /* nobody comes in any more */
+  char *gives_up;      /* why it is closed before its end; NULL: that was its end */
 };
 
 void session_init(shoal_session *s, const struct session_ops *ops);
@@ -47,6 +48,10 @@ shoal_status session_leave(shoal_session *s, shoal_status e);
 
 /* Ends the steps that are running, as closing does, from any thread; after it the session can only be closed. */
 static inline void session_interrupt(shoal_session *s) { s->ops->interrupt(s); }
+
+/* Closes it before its end: tasks whose steps it meets do not wait for it any more, and their sessions that met it fail
+ * with why. */
+shoal_status session_give_up(shoal_session *s, const char *why);
 
 /* One device, for list_devices. */
 void session_device_line(struct text *to, const shoal_device *d);

@@ -255,7 +255,7 @@ static shoal_status attempt(struct session_manager *m, struct wait *w, shoal_ses
     *out = s;
     return NULL;
   }
-  shoal_status_free(shoal_session_close(s));
+  shoal_status_free(session_give_up(s, e ? shoal_status_message(e) : *missing));
   return e;
 }
 

@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "graph/builder.h"
 #include "runtime/session_config.h"
+#include "runtime/session_ops.h"
 #include "train/claim.h"
 #include "train/progress.h"
 #include "train/run_marks.h"
@@ -83,7 +84,8 @@ bool shoal_context_stop_requested(const shoal_run_context *c) { return c->stop; 
 
 /* ---- making sessions ---- */
 
-static void close_session(struct shoal_train_session *s) {
+/* why: it is given up before its end; NULL: that was its end. */
+static void close_session(struct shoal_train_session *s, shoal_status why) {
   if (!s->session) return;
   for (size_t i = 0; i < s->hooks.n; i++)
     if (s->hooks.at[i].before_close) s->hooks.at[i].before_close(s->hooks.at[i].state);
@@ -91,7 +93,8 @@ static void close_session(struct shoal_train_session *s) {
   shoal_status e = shoal_coordinator_join(s->created.coordinator, s->stop_grace_secs);
   if (shoal_status_code(e) == SHOAL_DEADLINE_EXCEEDED) LOGW("%s", shoal_status_message(e));
   shoal_status_free(e);
-  shoal_status_free(shoal_session_close(s->session)); /* a lost one cannot be closed properly */
+  /* A lost one cannot be closed properly. */
+  shoal_status_free(why ? session_give_up(s->session, shoal_status_message(why)) : shoal_session_close(s->session));
   shoal_coordinator_free(s->created.coordinator);
   s->created.coordinator = NULL;
   s->created.session = s->session = NULL;
@@ -149,7 +152,7 @@ static shoal_status make_session(struct shoal_train_session *s) {
                                  .max_wait_secs = session_manager_max_wait(&s->manager)};
     e = after_create(s);
     if (!e) return NULL;
-    close_session(s);
+    close_session(s, e);
     if (!status_is_lost_task(e)) return e;
     LOGW("a task was lost while the session was being made: %s", shoal_status_message(e));
     shoal_status_free(e);
@@ -286,8 +289,9 @@ static void drop_fed(shoal_run_context *c) {
   while (c->fed.n) shoal_tensor_unref(vec_pop(&c->fed));
 }
 
-static void free_all(struct shoal_train_session *s) {
-  close_session(s);
+/* e: what it ends with. */
+static void free_all(struct shoal_train_session *s, shoal_status e) {
+  close_session(s, e);
   for (size_t i = 0; i < s->hooks.n; i++)
     if (s->hooks.at[i].free) s->hooks.at[i].free(s->hooks.at[i].state);
   vec_release(&s->hooks);
@@ -327,7 +331,7 @@ shoal_status shoal_train_session_open(shoal_graph *g, const shoal_train_session_
   if (s->signals) stop_signals_take();
   if (!e) e = set_up(s, &o);
   if (e && !s->hooks_taken) take_hooks(s, &o);
-  if (e) free_all(s);
+  if (e) free_all(s, e);
   else *out = s;
   return e;
 }
@@ -405,8 +409,8 @@ shoal_status shoal_train_session_run(shoal_train_session *s, shoal_feeds feeds, 
     if (!status_is_lost_task(e)) return e;
     if (s->ends_with_tasks) return status_prefix(e, "a task was lost, and all are to be run again: ");
     LOGW("a task was lost, the session is made anew: %s", shoal_status_message(e));
+    close_session(s, e);
     shoal_status_free(e);
-    close_session(s);
     if (s->meets) s->done = 0; /* all tasks go back to the checkpoint, and meet in runs of the same steps from there */
     if (s->signals && stop_told()) return STATUS(SHOAL_CANCELLED, "told to stop after a task was lost");
   }
@@ -427,8 +431,8 @@ bool shoal_should_stop(shoal_train_session *s) {
   if (s->stop || !s->session || !shoal_coordinator_should_stop(s->created.coordinator)) return s->stop;
   shoal_status e = shoal_coordinator_error(s->created.coordinator);
   if (status_is_lost_task(e)) { /* the next step makes a new session */
+    close_session(s, e);
     shoal_status_free(e);
-    close_session(s);
     return false;
   }
   if (e && !s->error) s->error = e;
@@ -473,7 +477,7 @@ shoal_status shoal_train_session_close(shoal_train_session *s) {
   }
   shoal_status e = s->error;
   s->error = NULL;
-  free_all(s);
+  free_all(s, e);
   return e;
 }
 

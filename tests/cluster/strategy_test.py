@@ -262,6 +262,22 @@ def test_a_task_whose_step_fails_alone_is_named():
                 ends_like(w, want)
 
 
+def test_a_task_that_makes_its_session_anew_alone_is_followed():
+    """After something in which the others have no part, and do not fail: the chief, which saves, and another; once the
+    others have come to the next step, and while they are on their way to it, or stopped there; shared out state too."""
+    want = alone("mirrored", 30, "devices=3")
+    for victim, slow, shared in ((0, 0, False), (2, 0, True), (0, 300, True), (1, 300, False)):
+        with tempfile.TemporaryDirectory() as folder:
+            flags, cluster = [f"dir={folder}/run", "save=5", *(["shard=1"] if shared else [])], jobs(3)
+            workers = [Worker(cluster, "worker", i, 30, *flags, "lost=8" if i == victim else f"slow={slow}")
+                       for i in range(3)]
+            for w in workers:
+                ends_like(w, want)
+                text = w.text()
+                assert w.index == victim or f"task:{victim} has given up the session" in text, text
+                assert text.count("the session is made anew") == 1 and "so it looks from here" in text, text
+
+
 def test_told_to_stop_all_stop_in_one_step():
     want = alone("mirrored", 40, "devices=2")
     with tempfile.TemporaryDirectory() as folder:

@@ -17,7 +17,7 @@
  * makes no sense; away=K: its K-th step does not come; late=S: its session is made S seconds after its server; tell=1:
  * it tells of its progress; drop=1: with a dropout by the step's seed; acc=N: gradients are
  * accumulated over N batches; rate=N: the learning rate is so many hundredths, falling=1: and falls; hooks=2: each of
- * what is fed has a hook of its own.
+ * what is fed has a hook of its own; lost=K: behind its K-th step it takes another task for lost.
  *
  * Step k has a batch of 24 rows, of which each task feeds its own. A line for each step has its number and the loss of
  * the whole batch; the last line has a hash of this task's first replica's weights. */
@@ -32,7 +32,7 @@ enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4, NORM_VARS = 4 };
 
 struct flags {
   int devices, save, sum, kib, messages, slow, examples, before, norm, each, data, shard, tensorflow, keras, slots,
-      open, wrong, away, late, tell, drop, acc, rate, falling, hooks;
+      open, wrong, away, late, tell, drop, acc, rate, falling, hooks, lost;
   const char *dir, *optimizer, *graph, *place;
 };
 
@@ -206,12 +206,18 @@ static struct flags read_flags(int argc, char **argv) {
     if (!strncmp(argv[i], "rate", n)) f.rate = atoi(at);
     if (!strncmp(argv[i], "falling", n)) f.falling = atoi(at);
     if (!strncmp(argv[i], "hooks", n)) f.hooks = atoi(at);
+    if (!strncmp(argv[i], "lost", n)) f.lost = atoi(at);
     if (!strncmp(argv[i], "dir", n)) f.dir = at;
     if (!strncmp(argv[i], "optimizer", n)) f.optimizer = at;
     if (!strncmp(argv[i], "graph", n)) f.graph = at;
     if (!strncmp(argv[i], "place", n)) f.place = at;
   }
   return f;
+}
+
+/* What a step that reaches for another task ends with, when nobody else is in it. */
+static shoal_status take_for_lost(void *left, shoal_run_context *c) {
+  return --*(int *)left ? NULL : shoal_status_new(SHOAL_UNAVAILABLE, "so it looks from here");
 }
 
 /* Another model, with variables of another type, under a strategy of its own. */
@@ -276,7 +282,7 @@ int main(int argc, char **argv) {
             *out = (shoal_out *)calloc((size_t)local, sizeof *out);
   shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, IN), "x");
   shoal_out y = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, 1), "y");
-  shoal_hook hooks[2];
+  shoal_hook hooks[3];
   int n_hooks = 1;
   if (f.data) {
     shoal_push_strategy(g, strategy);
@@ -305,6 +311,8 @@ int main(int argc, char **argv) {
     n_hooks = 2;
   } else if (!f.data && f.examples) hooks[0] = shoal_strategy_input_hook(strategy, to, 2, fill, &feeder);
   else if (!f.data) hooks[0] = shoal_input_hook((shoal_input){counter, NULL}, to, 2, fill, &feeder);
+  int steps_left = f.lost;
+  if (f.lost) hooks[n_hooks++] = (shoal_hook){&steps_left, .after_run = take_for_lost};
   shoal_progress progress = {.label = "trainer"};
   sleep((unsigned)f.late);
   SHOAL_TRAIN_SESSION(s, g, .checkpoint_dir = f.dir, .save_steps = f.save, .stop_at_step = steps, .hooks = hooks,

@@ -410,7 +410,8 @@ static void failures_are_of_their_time(void **state) {
   bool of_session;
   collectives_init(&c, NULL, 0, false);
   int64_t old = clock_ns(), first = collective_sequence(&c, 1, old), missed = -1;
-  assert_true(failed_steps_add(&c.failed, 1, first, false, "/job:a/task:1", STATUS(SHOAL_ABORTED, "it has failed")));
+  assert_true(
+      failed_steps_add(&c.failed, 1, first, FAILED_MISSED, "/job:a/task:1", STATUS(SHOAL_ABORTED, "it has failed")));
   int64_t later = clock_ns() + 1;
   assert_true(collective_sequence(&c, 1, old) == first);
   assert_false(failed_steps_are_past(&c.failed, first, old));
@@ -424,10 +425,11 @@ static void failures_are_of_their_time(void **state) {
   missed = -1;
   assert_null(failed_steps_missed(&c.failed, 1, old, &missed, &of_session));
   assert_true(missed == -1);
-  assert_true(failed_steps_add(&c.failed, 2, first + 7, false, NULL, STATUS(SHOAL_ABORTED, "another has")));
+  assert_true(failed_steps_add(&c.failed, 2, first + 7, FAILED_MISSED, NULL, STATUS(SHOAL_ABORTED, "another has")));
   assert_null(failed_steps_missed(&c.failed, 2, clock_ns() + 1, &missed, &of_session));
   assert_true(missed == -1);
-  assert_true(failed_steps_add(&c.failed, 3, first + 9, false, "/job:a/task:2", STATUS(SHOAL_ABORTED, "a third has")));
+  assert_true(
+      failed_steps_add(&c.failed, 3, first + 9, FAILED_MISSED, "/job:a/task:2", STATUS(SHOAL_ABORTED, "a third has")));
   whom = failed_steps_missed(&c.failed, 3, clock_ns() + 1, &missed, &of_session);
   assert_string_equal(whom, "/job:a/task:2");
   assert_true(missed == first + 9 && !of_session);
@@ -441,7 +443,7 @@ static void failures_are_past_for_who_was_met_since(void **state) {
   struct collectives *c = &w.collectives;
   collectives_init(c, NULL, 0, false);
   int64_t before = clock_ns();
-  assert_true(failed_steps_add(&c->failed, 1, 70, true, NULL, STATUS(SHOAL_ABORTED, "it has failed")));
+  assert_true(failed_steps_add(&c->failed, 1, 70, FAILED_MET, NULL, STATUS(SHOAL_ABORTED, "it has failed")));
   int64_t after = clock_ns() + 1;
   collective_step_over(&w, 2, 30, 1, before, NULL); /* it ends later, and was begun before */
   assert_true(c->met.key == 2 && c->met.id == 30);
@@ -458,12 +460,42 @@ static void failures_are_past_for_who_was_met_since(void **state) {
   collectives_release(c);
 }
 
+/* It is met by its first step: no other session is ended, before or after. What is under way in it ends, and is past
+ * for sessions that were there before. */
+static void sessions_are_given_up_by_their_first_step(void **state) {
+  struct cluster_spec none = {0};
+  struct worker w = {.spec = &none, .task = (char *)"/job:a/task:1"};
+  struct collectives *c = &w.collectives;
+  collectives_init(c, NULL, 0, false);
+  int64_t before = clock_ns();
+  for (int64_t session = 1; session <= 3; session++)
+    assert_null(met_session_step(&c->sessions, session, 1, 100 * session));
+  assert_null(met_session_step(&c->sessions, 2, 5, 77));
+  met_session_step_over(&c->sessions, 2, 200);
+  met_session_given_up(&w, 1, 200, "/job:a/task:0", "it saves");
+  met_session_given_up(&w, 5, 77, "/job:a/task:0", "not the first");
+  met_session_given_up(&w, 1, 400, "/job:a/task:0", "not here yet");
+  assert_true(failed_steps_has(&c->failed, 77) && failed_steps_are_past(&c->failed, 77, before));
+  assert_null(failed_steps_why(&c->failed, 77, before));
+  for (int64_t id = 100; id <= 400; id += 100) assert_false(failed_steps_has(&c->failed, id));
+  shoal_status over = met_session_step(&c->sessions, 2, 5, 78);
+  assert_int_equal(shoal_status_code(over), SHOAL_ABORTED);
+  assert_string_equal(shoal_status_message(over),
+                      "/job:a/task:0 has given up the session in which it met this task, and does not come: it saves");
+  shoal_status_free(over);
+  met_session_give_up(&w, 2, "it was told, and tells nobody");
+  met_session_over(&c->sessions, 2);
+  assert_null(met_session_step(&c->sessions, 2, 5, 79)); /* another, that begins with that one */
+  for (int64_t session = 1; session <= 4; session++) assert_null(met_session_step(&c->sessions, session, 5, 80));
+  collectives_release(c);
+}
+
 /* Until its session ends, or has come to another step of those graphs. */
 static void failures_stand_for_a_while(void **state) {
   struct collectives c = {0};
   collectives_init(&c, NULL, 0, false);
   for (int64_t id = 1; id <= 3; id++) {
-    assert_true(failed_steps_add(&c.failed, id, id, true, NULL, STATUS(SHOAL_ABORTED, "it has failed")));
+    assert_true(failed_steps_add(&c.failed, id, id, FAILED_MET, NULL, STATUS(SHOAL_ABORTED, "it has failed")));
     assert_false(failed_steps_stands(&c.failed, id));
     failed_steps_stand(&c.failed, id, 10 + id);
   }
@@ -600,6 +632,7 @@ int main(void) {
       cmocka_unit_test(sequences_have_a_bound),
       cmocka_unit_test(failures_are_of_their_time),
       cmocka_unit_test(failures_are_past_for_who_was_met_since),
+      cmocka_unit_test(sessions_are_given_up_by_their_first_step),
       cmocka_unit_test(failures_stand_for_a_while),
       cmocka_unit_test(steps_of_one_connection),
       cmocka_unit_test(steps_of_one_address),

@@ -144,6 +144,14 @@ static void lost(struct coordination_agent *a, shoal_status why) {
   at_alarm(a, AGAIN_MS, do_register);
 }
 
+/* A leader that says nothing, as one that stands still, is as lost as one that is gone. */
+static shoal_status named_absent(const struct coordination_agent *a, shoal_status s) {
+  shoal_status absent = status_is_coordination(s) ? NULL : peer_absence(a->peer, s);
+  if (!absent) return s;
+  shoal_status_free(s);
+  return absent;
+}
+
 static void have_beaten(struct coordination_agent *a, shoal_status s, struct wire answer) {
   uint64_t incarnation = 0;
   for (struct wire_field f; !s && wire_next(&answer, &f) == WIRE_FIELD;)
@@ -157,7 +165,7 @@ static void have_beaten(struct coordination_agent *a, shoal_status s, struct wir
     do_register(a);
     return;
   }
-  if (s) lost(a, s);
+  if (s) lost(a, named_absent(a, s));
   else at_alarm(a, BEAT_MS, beat);
 }
 

@@ -10,7 +10,7 @@ import threading
 import time
 
 from cluster import PATIENCE, SLACK, report, until
-from coordination_test import addresses, member, told, wanted
+from coordination_test import TRAINER, Worker, addresses, member, told, wanted
 
 os.environ["SHOAL_LOG"] = "info"  # the leader says who is here
 MAY_TAKE = 15 + SLACK  # seconds, of what is told after a heartbeat's time-out (10 s)
@@ -175,6 +175,20 @@ def the_leader_is_lost(do):
         kill(workers)
 
 
+def the_first_worker_of_a_training(do):
+    """Of programs beside TensorFlow's, which end with their tasks: the others say so, and ask to be run again."""
+    at = addresses(3)
+    workers = [Worker([TRAINER, "multi", "1000", "sum=1", "optimizer=sgd", "tensorflow=1", "slow=30"], at, i)
+               for i in range(3)]
+    try:
+        until(lambda: "5 0x" in workers[1].text(), what=workers[1].text)
+        do(workers[0])
+        for w in workers[1:]:
+            ends_with(w, "all are to be run again: ", "task:0 at ", "does not answer (", code=75)
+    finally:
+        kill(workers)
+
+
 def died(worker):
     worker.process.send_signal(signal.SIGKILL)
 
@@ -207,4 +221,6 @@ if __name__ == "__main__":
         ("a task that stands still, in a collective", lambda: at_once(*(lambda v=v: in_a_collective(standing, v) for v in (0, 1)),
                                                                       lambda: in_a_new_collective(standing))),
         ("at a barrier", lambda: at_once(lambda: at_a_barrier(died), lambda: at_a_barrier(standing))),
-        ("a leader that is lost", lambda: at_once(lambda: the_leader_is_lost(died), lambda: the_leader_is_lost(standing)))]))
+        ("a leader that is lost", lambda: at_once(lambda: the_leader_is_lost(died), lambda: the_leader_is_lost(standing))),
+        ("the first worker of a training", lambda: at_once(lambda: the_first_worker_of_a_training(died),
+                                                           lambda: the_first_worker_of_a_training(standing)))]))

@@ -26,6 +26,10 @@ void home_session_over(struct worker *home, int64_t session) {
   met_session_over(&home->collectives.sessions, session);
 }
 
+char *home_group(struct worker *home) { return same_group_own(&home->group); }
+
+shoal_status home_check_group(struct worker *home) { return same_group_check(&home->group, home->task); }
+
 struct rendezvous *home_rendezvous(struct worker *home, int64_t step_id) {
   return steps_get(home->steps, step_id);
 }

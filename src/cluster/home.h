@@ -14,6 +14,9 @@ shoal_status home_step_begins(struct worker *home, int64_t key, int64_t id, int6
 void home_step_over(struct worker *home, int64_t key, int64_t id, int64_t session, int64_t began, shoal_status failed);
 void home_session_given_up(struct worker *home, int64_t session, const char *why);
 void home_session_over(struct worker *home, int64_t session);
+/* The tasks of this one's strategy: same_group.h. The caller frees it. */
+char *home_group(struct worker *home);
+shoal_status home_check_group(struct worker *home);
 /* A step's rendezvous, where a client's feeds and fetches meet it; a reference. Whoever asked for it ends it. */
 struct rendezvous *home_rendezvous(struct worker *home, int64_t step_id);
 void home_end_rendezvous(struct worker *home, int64_t step_id);

@@ -337,11 +337,13 @@ static void meet(struct creation *k) {
   pthread_mutex_lock(&k->lock);
   look_again(k);
   pthread_mutex_unlock(&k->lock);
+  char *group = s->config.propagated ? NULL : home_group(s->master->server.home);
   for (size_t i = 0; i < s->workers.n; i++) {
     k->answers[i].of = k;
-    s->workers.at[i].ops->get_status(&s->workers.at[i], s->master->server.task, k->deadline, &k->cancel, answered,
-                                     &k->answers[i]);
+    s->workers.at[i].ops->get_status(&s->workers.at[i], s->master->server.task, group, k->deadline, &k->cancel,
+                                     answered, &k->answers[i]);
   }
+  free(group);
   join_part(&k->join, NULL);
 }
 
@@ -413,6 +415,7 @@ static shoal_status prepare(struct creation *k) {
 static void begin(void *arg) {
   struct creation *k = arg;
   shoal_status s = prepare(k);
+  if (!s && !k->session->config.propagated) s = home_check_group(k->master->server.home);
   if (s) finish(k, s);
   else meet(k);
 }

@@ -483,6 +483,11 @@ int server_devices(const shoal_server *s, const char *type) {
   return n;
 }
 
+shoal_status server_meets(const shoal_server *s, const char *group) {
+  same_group_set(&s->worker->group, group);
+  return same_group_check(&s->worker->group, s->task);
+}
+
 void server_takes_part(const shoal_server *s, int others, shoal_status why_not) {
   no_part_set(&s->worker->no_part, why_not);
   if (why_not && others) no_part_wait(&s->worker->no_part, (size_t)others, s->task);

@@ -45,6 +45,7 @@ struct worker *worker_new(const struct worker_options *o) {
   w->ids = request_ids_new();
   collectives_init(&w->collectives, o->collective_leader, o->collective_timeout_ms, o->shares_memory);
   no_part_init(&w->no_part);
+  same_group_init(&w->group);
   pthread_mutex_init(&w->lock, NULL);
   pthread_cond_init(&w->idle, NULL);
   worker_expect(w, o->spec);
@@ -67,6 +68,7 @@ void worker_free(struct worker *w) {
   request_ids_free(w->ids);
   collectives_release(&w->collectives);
   no_part_release(&w->no_part);
+  same_group_release(&w->group);
   for (int i = 0; i < w->n_devices; i++) {
     resource_mgr_close(w->resources[i]);
     device_free(w->devices[i]);

@@ -18,6 +18,7 @@
 #include "cluster/peer.h"
 #include "cluster/request_ids.h"
 #include "cluster/no_part.h"
+#include "cluster/same_group.h"
 #include "cluster/step_rendezvous.h"
 #include "cluster/worker_ops.h"
 #include "device/device.h"
@@ -43,6 +44,7 @@ struct worker {
   struct request_ids *ids;
   struct collectives collectives;
   struct no_part no_part;
+  struct same_group group;
   pthread_mutex_t lock;
   pthread_cond_t idle;
   struct strmap sessions;        /* lock: handle -> struct worker_session * */

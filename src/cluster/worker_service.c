@@ -27,14 +27,20 @@ static shoal_status check_end(enum wire_step step, const char *message) {
 
 /* A master that makes a session says whose it is. */
 static shoal_status check_part(struct worker *w, struct rpc_call *c) {
-  char *asker = NULL;
+  enum { LONGEST_NAME = 256, LONGEST_GROUP = 2000 };
+  char *asker = NULL, *group = NULL;
   struct wire m;
   shoal_status s = request_read(c, &m);
-  for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;)
+  for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;) {
     if (f.tag == GetStatusAsk_task) set_string(&asker, &f);
+    if (f.tag == GetStatusAsk_group && f.size < LONGEST_GROUP) set_string(&group, &f);
+  }
   if (!s && asker) s = identity_check_task(c, asker);
   if (!s && asker) s = no_part_why(&w->no_part, asker);
+  if (!s && asker && group && strlen(asker) < LONGEST_NAME)
+    s = same_group_heard(&w->group, w->task, asker, group, 2 * cluster_spec_count(w->spec));
   free(asker);
+  free(group);
   return s;
 }
 

@@ -201,6 +201,7 @@ shoal_status shoal_strategy_new_mirrored(const char *const *devices, int n, cons
 #pragma weak shoal_cluster_is_chief
 #pragma weak server_coordinates
 #pragma weak server_devices
+#pragma weak server_meets
 #pragma weak server_takes_part
 #pragma weak shoal_server_task
 
@@ -265,6 +266,25 @@ static void add_tasks(struct shoal_strategy *s, const shoal_cluster *c) {
     if (shoal_cluster_address(c, "worker", i)) s->rules.tasks[n++] = mem_printf("/job:worker/task:%d", i);
 }
 
+/* "chief 0, worker 0-2": who is in the group, by this task's list. */
+static void add_job(const shoal_cluster *c, const char *job, struct text *out) {
+  int left = shoal_cluster_tasks(c, job);
+  if (left) text_addf(out, "%s%s", out->n ? ", " : "", job);
+  for (int i = 0, first; left > 0; i++) {
+    for (first = i; left > 0 && shoal_cluster_address(c, job, i); i++) left--;
+    if (i > first) text_addf(out, i - 1 > first ? " %d-%d" : " %d", first, i - 1);
+  }
+}
+
+static shoal_status check_group(const shoal_cluster *c, const shoal_server *server) {
+  struct text group = {0};
+  add_job(c, "chief", &group);
+  add_job(c, "worker", &group);
+  shoal_status e = server_meets(server, text_cstr(&group));
+  text_release(&group);
+  return e;
+}
+
 /* With TensorFlow's workers: what tasks do together is what those do. */
 static shoal_status join_tensorflow(struct shoal_strategy *s, const shoal_server *server) {
   if (!server_coordinates(server))
@@ -307,6 +327,7 @@ shoal_status shoal_strategy_new_multi_worker(const shoal_cluster *cluster, const
   if (!strategy_with_tensorflow(s)) {
     s->rules.explain = agree_explain;
     add_tasks(s, cluster);
+    if (!e) e = check_group(cluster, server);
     tell_others(s, server, e);
   } else if (!e) e = join_tensorflow(s, server);
   return finish(s, e, out);

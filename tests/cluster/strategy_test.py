@@ -442,6 +442,23 @@ def test_two_tasks_of_one_number():
             f"{again} says it is /job:worker/replica:0/task:0, expected /job:worker/replica:0/task:1")
 
 
+def test_lists_that_differ_are_told():
+    """One task has another in its list, which is not there; the second makes its strategy at once, or seconds later. Both say
+    which lists there are. Names of hosts may differ."""
+    a, b, c = (f"127.0.0.1:{port}" for port in free_ports(3))
+    more, less = {"worker": [a, b, c]}, {"worker": [a, b]}
+    for first, second, late in ((less, more, 0), (more, less, 0), (less, more, 4), (more, less, 4)):
+        flags = [[], [f"late={late}"]]
+        for w in [Worker(cluster, "worker", i, 3, *flags[i]) for i, cluster in enumerate((first, second))]:
+            w.ends(1)
+            assert "lists of tasks differ" in w.text() and "worker 0-2" in w.text(), w.text()
+            assert "worker 0-1" in w.text() and f"task:{1 - w.index}" in w.text(), w.text()
+    want = alone("mirrored", 3, "devices=2")
+    for w in [Worker({"worker": tasks}, "worker", i, 3)
+              for i, tasks in enumerate(([a, b.replace("127.0.0.1", "localhost")], [a.replace("127.0.0.1", "localhost"), b]))]:
+        assert w.ends() == want, w.text()
+
+
 def test_unknown_devices_are_told_to_all():
     """One task of three has no such device: it says so before it has a session, and so do the others, which name it, whoever
     comes first; and where it is the only one, or its parameters are elsewhere. In none is a step run."""

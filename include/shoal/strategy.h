@@ -109,8 +109,9 @@ SHOAL_API int shoal_replica_count(const shoal_replica *r);
 /* This replica's copy of a variable that was made in the strategy's scope. */
 SHOAL_API shoal_var shoal_replica_variable(shoal_replica *r, shoal_var v);
 /* The values of all replicas, one from each, become one value, which all have. Every replica must come here. Values
- * have one shape, and are of float16, bfloat16, float32, float64, int32 or int64; gathered ones are put one after another along their first dimension, by the replicas' numbers, and
- * may differ in that where it is not known before the step. */
+ * have one shape, and are of float16, bfloat16, float32, float64, int32 or int64; gathered ones are put one after
+ * another along their first dimension, by the replicas' numbers, and may differ in that where it is not known before
+ * the step. */
 SHOAL_API shoal_out shoal_replica_reduce(shoal_replica *r, shoal_reduction how, shoal_out value);
 SHOAL_API shoal_out shoal_replica_gather(shoal_replica *r, shoal_out value);
 

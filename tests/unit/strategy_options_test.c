@@ -1,4 +1,5 @@
-/* Options and devices of strategies: what makes no sense is refused by name when the strategy is made. */
+/* Options and devices of strategies: what makes no sense is refused by name when the strategy is made. And what layers
+ * and replicas draw: each its own. */
 #include "unit.h"
 
 #include <shoal/shoal.h>
@@ -124,5 +125,56 @@ static void devices_must_be_there(void **state) {
   shoal_strategy_free(NULL);
 }
 
+static void scalars_are_not_cut(void **state) {
+  for (int n = 1; n < 3; n++) {
+    shoal_strategy *s;
+    ASSERT_OK(shoal_strategy_new_mirrored(NULL, n, NULL, &s));
+    shoal_graph *g = shoal_graph_new();
+    shoal_out parts[2];
+    shoal_strategy_split(g, s, shoal_constant_float(g, 1), parts, 1);
+    assert_string_equal(shoal_status_message(shoal_graph_error(g)),
+                        "shoal_strategy_split: 'Const' is a scalar, and has no rows to be cut along");
+    shoal_graph_free(g);
+    shoal_strategy_free(s);
+  }
+}
+
+/* Two layers by one seed, and noise by the seed itself. */
+static shoal_op *drawing(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  shoal_out seed = shoal_step_seed(g, shoal_global_step(g)), ones = shoal_init_ones(g, SHOAL_FLOAT32, SHOAL_SHAPE(64));
+  for (int i = 0; i < 2; i++)
+    out[i] = shoal_dropout(g, ones, 0.5, SHOAL_OPTIONS(shoal_dropout_options, .seed = i ? in[0] : seed));
+  out[2] = shoal_dropout(g, ones, 0.5, SHOAL_OPTIONS(shoal_dropout_options, .seed = seed));
+  const int32_t shape[] = {64};
+  out[3] = shoal_stateless_random_uniform(g, shoal_constant_ints(g, SHOAL_SHAPE(1), shape), seed);
+  return NULL;
+}
+
+static void layers_and_replicas_draw_each_its_own(void **state) {
+  enum { N = 3, EACH = 4 };
+  shoal_strategy *s;
+  ASSERT_OK(shoal_strategy_new_mirrored(NULL, N, NULL, &s));
+  shoal_graph *g = shoal_graph_new();
+  shoal_out in[N], out[N * EACH];
+  shoal_tensor *drawn[N * EACH];
+  shoal_status error = NULL;
+  const int32_t seed[] = {3, 4};
+  shoal_set_random_seed(g, 3);
+  for (int i = 0; i < N; i++) in[i] = shoal_constant_ints(g, SHOAL_SHAPE(2), seed);
+  shoal_strategy_run(g, s, drawing, NULL, in, 1, out, EACH);
+  SHOAL_TRAIN_SESSION(session, g, .no_signals = true, .status = &error, .strategy = s)
+  for (int i = 0; i < N * EACH; i++)
+    assert_true(shoal_run(session, SHOAL_NO_FEEDS, SHOAL_FETCH(out[i], &drawn[i]), NULL));
+  ASSERT_OK(error);
+  for (int i = 0; i < N * EACH; i++)
+    for (int k = 0; k < i; k++)
+      if (!memcmp(shoal_tensor_const_data(drawn[i]), shoal_tensor_const_data(drawn[k]), 64 * sizeof(float)))
+        fail_msg("%d of replica %d is %d of replica %d", i % EACH, i / EACH, k % EACH, k / EACH);
+  for (int i = 0; i < N * EACH; i++) shoal_tensor_unref(drawn[i]);
+  shoal_graph_free(g);
+  shoal_strategy_free(s);
+}
+
 RUN_TESTS(cmocka_unit_test(messages_make_sense), cmocka_unit_test(options_are_of_their_strategy),
-          cmocka_unit_test(devices_must_be_there))
+          cmocka_unit_test(devices_must_be_there), cmocka_unit_test(scalars_are_not_cut),
+          cmocka_unit_test(layers_and_replicas_draw_each_its_own))

@@ -181,41 +181,6 @@ static void what_is_dropped_goes_by_the_model(void **state) {
   assert_memory_equal(want, got, sizeof want);
 }
 
-/* Two layers by one seed, and noise by the seed itself. */
-static shoal_op *drawing(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
-  shoal_out seed = shoal_step_seed(g, shoal_global_step(g)), ones = shoal_init_ones(g, SHOAL_FLOAT32, SHOAL_SHAPE(64));
-  for (int i = 0; i < 2; i++)
-    out[i] = shoal_dropout(g, ones, 0.5, SHOAL_OPTIONS(shoal_dropout_options, .seed = i ? in[0] : seed));
-  out[2] = shoal_dropout(g, ones, 0.5, SHOAL_OPTIONS(shoal_dropout_options, .seed = seed));
-  const int32_t shape[] = {64};
-  out[3] = shoal_stateless_random_uniform(g, shoal_constant_ints(g, SHOAL_SHAPE(1), shape), seed);
-  return NULL;
-}
-
-static void layers_and_replicas_draw_each_its_own(void **state) {
-  enum { N = 3, EACH = 4 };
-  shoal_strategy *s = mirrored(N, 0);
-  shoal_graph *g = shoal_graph_new();
-  shoal_out in[N], out[N * EACH];
-  shoal_tensor *drawn[N * EACH];
-  shoal_status error = NULL;
-  const int32_t seed[] = {3, 4};
-  shoal_set_random_seed(g, 3);
-  for (int i = 0; i < N; i++) in[i] = shoal_constant_ints(g, SHOAL_SHAPE(2), seed);
-  shoal_strategy_run(g, s, drawing, NULL, in, 1, out, EACH);
-  SHOAL_TRAIN_SESSION(session, g, .no_signals = true, .status = &error, .strategy = s)
-  for (int i = 0; i < N * EACH; i++)
-    assert_true(shoal_run(session, SHOAL_NO_FEEDS, SHOAL_FETCH(out[i], &drawn[i]), NULL));
-  ASSERT_OK(error);
-  for (int i = 0; i < N * EACH; i++)
-    for (int k = 0; k < i; k++)
-      if (!memcmp(shoal_tensor_const_data(drawn[i]), shoal_tensor_const_data(drawn[k]), 64 * sizeof(float)))
-        fail_msg("%d of replica %d is %d of replica %d", i % EACH, i / EACH, k % EACH, k / EACH);
-  for (int i = 0; i < N * EACH; i++) shoal_tensor_unref(drawn[i]);
-  shoal_graph_free(g);
-  shoal_strategy_free(s);
-}
-
 /* ---- batches of tasks ---- */
 
 static shoal_status damaged(void *arg, int64_t position, shoal_tensor **values) {
@@ -814,19 +779,6 @@ static void scaled_steps_are_left_out_together(void **state) {
   shoal_strategy_free(s);
 }
 
-static void scalars_are_not_cut(void **state) {
-  for (int n = 1; n < 3; n++) {
-    shoal_strategy *s = mirrored(n, 0);
-    shoal_graph *g = shoal_graph_new();
-    shoal_out parts[2];
-    shoal_strategy_split(g, s, shoal_constant_float(g, 1), parts, 1);
-    assert_string_equal(shoal_status_message(shoal_graph_error(g)),
-                        "shoal_strategy_split: 'Const' is a scalar, and has no rows to be cut along");
-    shoal_graph_free(g);
-    shoal_strategy_free(s);
-  }
-}
-
 static void batches_are_cut(void **state) {
   shoal_strategy *s = mirrored(3, 0);
   shoal_graph *g = shoal_graph_new();
@@ -1006,7 +958,6 @@ int main(void) {
       cmocka_unit_test(replicas_are_the_whole_batch),
       cmocka_unit_test(buckets_change_no_bit),
       cmocka_unit_test(what_is_dropped_goes_by_the_model),
-      cmocka_unit_test(layers_and_replicas_draw_each_its_own),
       cmocka_unit_test(a_batch_that_cannot_be_made_ends_its_own_step),
       cmocka_unit_test(checkpoints_fit_any_number_of_replicas),
       cmocka_unit_test(optimizers_share_out_their_state),
@@ -1022,7 +973,6 @@ int main(void) {
       cmocka_unit_test(other_columns_are_not_gathered),
       cmocka_unit_test(uneven_rows_are_reduced),
       cmocka_unit_test(scaled_steps_are_left_out_together),
-      cmocka_unit_test(scalars_are_not_cut),
       cmocka_unit_test(batches_are_cut),
       cmocka_unit_test(replicas_merge),
       cmocka_unit_test(variables_are_one_when_read),

@@ -1,6 +1,7 @@
 /* The master's own process; see home.h. The worker in it has all of this. */
 #include "cluster/home.h"
 
+#include "base/device_name.h"
 #include "cluster/worker.h"
 
 void home_next_step(struct worker *home, int64_t key, const char *leader, int64_t began, struct cancel *cancel,
@@ -29,6 +30,16 @@ void home_session_over(struct worker *home, int64_t session) {
 char *home_group(struct worker *home) { return same_group_own(&home->group); }
 
 shoal_status home_check_group(struct worker *home) { return same_group_check(&home->group, home->task); }
+
+const char *home_address(const struct worker *home) {
+  struct device_spec d;
+  shoal_status unread = device_spec_parse(home->task, &d);
+  const char *address = unread ? NULL : cluster_spec_find(home->spec, d.job, d.task);
+  shoal_status_free(unread);
+  return address;
+}
+
+char *home_heard_address(struct worker *home, const char *task) { return same_group_address(&home->group, task); }
 
 struct rendezvous *home_rendezvous(struct worker *home, int64_t step_id) {
   return steps_get(home->steps, step_id);

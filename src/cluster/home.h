@@ -17,6 +17,10 @@ void home_session_over(struct worker *home, int64_t session);
 /* The tasks of this one's strategy: same_group.h. The caller frees it. */
 char *home_group(struct worker *home);
 shoal_status home_check_group(struct worker *home);
+/* Where this task is by its list, and where another one with a strategy is by that one's own (the caller frees it);
+ * NULL: that is not known. */
+const char *home_address(const struct worker *home);
+char *home_heard_address(struct worker *home, const char *task);
 /* A step's rendezvous, where a client's feeds and fetches meet it; a reference. Whoever asked for it ends it. */
 struct rendezvous *home_rendezvous(struct worker *home, int64_t step_id);
 void home_end_rendezvous(struct worker *home, int64_t step_id);

@@ -20,7 +20,7 @@ static void listed(void *arg, shoal_status s) { shoal_status_free(s); }
 
 void master_init(struct master *m, const struct master_options *o, const struct worker_link *own) {
   *m = (struct master){.server = *o, .own = *own};
-  m->own.ops->get_status(&m->own, m->server.task, NULL, DEADLINE_NEVER, NULL, listed, NULL);
+  m->own.ops->get_status(&m->own, &(struct status_asker){.task = m->server.task}, DEADLINE_NEVER, NULL, listed, NULL);
   pthread_mutex_init(&m->lock, NULL);
   inside_init(&m->alive);
   cancel_init(&m->ending);

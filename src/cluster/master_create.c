@@ -261,6 +261,17 @@ static void look_again(struct creation *k) {
   alarm_set(&k->alarm, MIN(clock_ns() + LOOK_MS * 1000000ll, MAX(k->limit, clock_ns())), look, k);
 }
 
+/* Who is missed where our list has it may have asked us from elsewhere. */
+static void add_elsewhere(const struct creation *k, struct text *out) {
+  for (size_t i = 0; i < k->roll.all.n && !k->session->config.propagated; i++) {
+    const struct roll_entry *e = &k->roll.all.at[i];
+    char *at = e->here ? NULL : home_heard_address(k->master->server.home, e->task);
+    if (at && strcmp(at, e->address) != 0)
+      text_addf(out, "; %s has asked us, and by its list it is at %s: do the lists differ?", e->task, at);
+    free(at);
+  }
+}
+
 /* Those who had not answered have been asked what is the matter. */
 static void asked(void *arg, shoal_status none) {
   struct creation *k = arg;
@@ -272,6 +283,7 @@ static void asked(void *arg, shoal_status none) {
     snprintf(until, sizeof until, "; it gives up after %.0f s (%s)", (double)(k->limit - k->start) * 1e-9, k->reason);
   if (roll_count_missing(&k->roll)) {
     roll_missing(&k->roll, &missing);
+    add_elsewhere(k, &missing);
     err = roll_hopeless(&k->roll);
     if (!err && now >= k->limit)
       err = STATUS(SHOAL_DEADLINE_EXCEEDED, "no answer within %s (%.1f s) from: %s", k->reason,
@@ -338,10 +350,10 @@ static void meet(struct creation *k) {
   look_again(k);
   pthread_mutex_unlock(&k->lock);
   char *group = s->config.propagated ? NULL : home_group(s->master->server.home);
+  struct status_asker asker = {s->master->server.task, group, group ? home_address(s->master->server.home) : NULL};
   for (size_t i = 0; i < s->workers.n; i++) {
     k->answers[i].of = k;
-    s->workers.at[i].ops->get_status(&s->workers.at[i], s->master->server.task, group, k->deadline, &k->cancel,
-                                     answered, &k->answers[i]);
+    s->workers.at[i].ops->get_status(&s->workers.at[i], &asker, k->deadline, &k->cancel, answered, &k->answers[i]);
   }
   free(group);
   join_part(&k->join, NULL);

@@ -5,8 +5,8 @@
 
 #include "cluster/worker.h"
 
-static void get_status(struct worker_link *w, const char *asker, const char *group, int64_t deadline,
-                       struct cancel *cancel, worker_done done, void *arg) {
+static void get_status(struct worker_link *w, const struct status_asker *asker, int64_t deadline, struct cancel *cancel,
+                       worker_done done, void *arg) {
   for (int i = 0; i < w->local->n_devices; i++) {
     const struct device *d = w->local->devices[i];
     struct remote_device r = {.name = mem_printf("%s/device:%s:%d", w->task, d->type->name, d->ordinal),

@@ -74,13 +74,17 @@ struct graph_run {
 
 struct worker_link;
 
+/* A master's task, and of its strategy, if it has one, the group and its own address (same_group.h); NULL: none. */
+struct status_asker {
+  const char *task, *group, *address;
+};
+
 struct worker_ops {
   /* None of these waits: done is called, once, when the worker has answered or cannot. cancel (may be NULL; must stay
    * until then) ends it early. */
-  /* Fills devices; the worker has until the deadline to come up. asker: the master's task; group: the
-   * one of its strategy (same_group.h), or NULL. */
-  void (*get_status)(struct worker_link *w, const char *asker, const char *group, int64_t deadline,
-                     struct cancel *cancel, worker_done done, void *arg);
+  /* Fills devices; the worker has until the deadline to come up. */
+  void (*get_status)(struct worker_link *w, const struct status_asker *asker, int64_t deadline, struct cancel *cancel,
+                     worker_done done, void *arg);
   void (*create_session)(struct worker_link *w, const struct worker_session_options *o, int64_t deadline,
                          struct cancel *cancel, worker_done done, void *arg);
   void (*delete_session)(struct worker_link *w, const char *session, struct cancel *cancel, worker_done done,

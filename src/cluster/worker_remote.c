@@ -125,11 +125,12 @@ static void status_done(void *arg, shoal_status s, struct rpc_body *body) {
   call_end(c, s);
 }
 
-static void get_status(struct worker_link *w, const char *asker, const char *group, int64_t deadline,
-                       struct cancel *cancel, worker_done done, void *arg) {
+static void get_status(struct worker_link *w, const struct status_asker *asker, int64_t deadline, struct cancel *cancel,
+                       worker_done done, void *arg) {
   struct text m = {0};
-  put_GetStatusAsk_task(&m, asker);
-  if (group) put_GetStatusAsk_group(&m, group);
+  put_GetStatusAsk_task(&m, asker->task);
+  if (asker->group) put_GetStatusAsk_group(&m, asker->group);
+  if (asker->address) put_GetStatusAsk_address(&m, asker->address);
   call_start(call_new(w, cancel, done, arg), SERVICE "GetStatus", message_from_text(&m), deadline,
              RPC_WAIT_FOR_READY | PEER_UNWATCHED, 0, status_done);
 }

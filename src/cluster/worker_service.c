@@ -27,20 +27,22 @@ static shoal_status check_end(enum wire_step step, const char *message) {
 
 /* A master that makes a session says whose it is. */
 static shoal_status check_part(struct worker *w, struct rpc_call *c) {
-  enum { LONGEST_NAME = 256, LONGEST_GROUP = 2000 };
-  char *asker = NULL, *group = NULL;
+  enum { LONGEST = 2000 };
+  char *asker = NULL, *group = NULL, *address = mem_strdup("");
   struct wire m;
   shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;) {
     if (f.tag == GetStatusAsk_task) set_string(&asker, &f);
-    if (f.tag == GetStatusAsk_group && f.size < LONGEST_GROUP) set_string(&group, &f);
+    if (f.tag == GetStatusAsk_group && f.size < LONGEST) set_string(&group, &f);
+    if (f.tag == GetStatusAsk_address && f.size < LONGEST) set_string(&address, &f);
   }
   if (!s && asker) s = identity_check_task(c, asker);
   if (!s && asker) s = no_part_why(&w->no_part, asker);
-  if (!s && asker && group && strlen(asker) < LONGEST_NAME)
-    s = same_group_heard(&w->group, w->task, asker, group, 2 * cluster_spec_count(w->spec));
+  if (!s && asker && group && strlen(asker) < LONGEST)
+    s = same_group_heard(&w->group, w->task, asker, group, address, 2 * cluster_spec_count(w->spec));
   free(asker);
   free(group);
+  free(address);
   return s;
 }
 

@@ -457,6 +457,11 @@ def test_lists_that_differ_are_told():
     for w in [Worker({"worker": tasks}, "worker", i, 3)
               for i, tasks in enumerate(([a, b.replace("127.0.0.1", "localhost")], [a.replace("127.0.0.1", "localhost"), b]))]:
         assert w.ends() == want, w.text()
+    workers = [Worker({"worker": tasks}, "worker", i, 3) for i, tasks in enumerate(([a, b], [a, c]))]
+    until(lambda: f"by its list it is at {c}: do the lists differ?" in workers[0].text(), what=workers[0].text)
+    for w in workers:
+        w.process.send_signal(signal.SIGTERM)
+        w.ends(75)
 
 
 def test_unknown_devices_are_told_to_all():

@@ -46,13 +46,13 @@ static shoal_status add_devices(struct shoal_strategy *s, const char *const *dev
     for (int i = 0; i < s->local; i++)
       if (!strcmp(s->devices[i], name))
         return INVALID("device '%s' is given twice: a replica has one of its own", name);
-    s->devices[s->local] = mem_strdup(name);
     struct device_spec d;
     TRY(device_spec_parse(name, &d));
-    if (!device_type_find(d.type)->host) continue;
-    if (d.id >= SESSION_MAX_DEVICES)
+    bool host = device_type_find(d.type)->host;
+    if (host && d.id >= SESSION_MAX_DEVICES)
       return INVALID("device '%s': a session has at most %d devices of type %s", name, SESSION_MAX_DEVICES, d.type);
-    s->rules.cpu_devices = MAX(s->rules.cpu_devices, d.id + 1);
+    s->devices[s->local] = mem_strdup(name);
+    if (host) s->rules.cpu_devices = MAX(s->rules.cpu_devices, d.id + 1);
   }
   return NULL;
 }

@@ -156,6 +156,8 @@ shoal_status agree_on_session(const struct shoal_strategy *s, const struct poll 
   TRY(shoal_tensor_from(SHOAL_INT64, 1, dims, facts, sizeof facts, &t));
   shoal_status e = shoal_session_step(session, SHOAL_FEED(p->fed, t), SHOAL_FETCH(p->most, &most), NULL);
   if (!e) e = compare_all(facts, shoal_tensor_const_data(most));
+  /* All have heard the same, and nobody leaves before all have: who had not would take that one for lost. */
+  if (most && e) shoal_status_free(shoal_session_step(session, SHOAL_FEED(p->fed, t), SHOAL_NO_FETCHES, p->most.node));
   shoal_tensor_unref(most);
   shoal_tensor_unref(t);
   return e;

@@ -255,7 +255,9 @@ static shoal_status attempt(struct session_manager *m, struct wait *w, shoal_ses
     *out = s;
     return NULL;
   }
-  shoal_status_free(session_give_up(s, e ? shoal_status_message(e) : *missing));
+  /* Else all are told the same, and none may hear of another's end before. */
+  bool goes_on = !e || status_is_lost_task(e);
+  shoal_status_free(goes_on ? session_give_up(s, e ? shoal_status_message(e) : *missing) : shoal_session_close(s));
   return e;
 }
 

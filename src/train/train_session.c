@@ -152,7 +152,7 @@ static shoal_status make_session(struct shoal_train_session *s) {
                                  .max_wait_secs = session_manager_max_wait(&s->manager)};
     e = after_create(s);
     if (!e) return NULL;
-    close_session(s, e);
+    close_session(s, status_is_lost_task(e) ? e : NULL); /* else the others are told the same, each by itself */
     if (!status_is_lost_task(e)) return e;
     LOGW("a task was lost while the session was being made: %s", shoal_status_message(e));
     shoal_status_free(e);

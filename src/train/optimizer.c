@@ -520,7 +520,8 @@ static uint64_t fingerprint_of(const struct shoal_node *n, int output, int *left
   if (value && value->kind == ATTR_TENSOR && value->tensor->n == 1 && dtype_plain((shoal_dtype)value->tensor->dtype))
     h = fingerprint_cat64(h, fingerprint64(value->tensor->data, tensor_bytes(value->tensor)));
   if (!strncmp(n->op->name, "Collective", strlen("Collective"))) return h;
-  for (int i = 0; i<n->n_in && * left> 0; i++) {
+  for (int i = 0; i < n->n_in; i++) {
+    if (!*left) break;
     --*left;
     if (n->in[i].node) h = fingerprint_cat64(h, fingerprint_of(n->in[i].node, n->in[i].index, left));
   }
